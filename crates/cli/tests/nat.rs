@@ -233,6 +233,62 @@ fn root_containers_are_behind_the_kernels_masquerade() {
     }
 }
 
+/// Published ports that BPF forwards, beside the masquerade of Docker's rules for all other ports: no state means any client, no timer
+/// and no choice of ports. The masquerade does not know them, so that answers to another container's connection from such a port
+/// reach the first container: only BPF ahead of connection tracking does that.
+#[test]
+fn root_published_ports_keep_no_state_and_their_rows_say_so() {
+    if World::lacks(&["nft", "iptables"]) {
+        return;
+    }
+    let Some(world) = World::root(WEIR) else { return };
+    let options =
+        ["--idle", "1s", "--mappings", "0", "--gateway", "docker", "--gateway", "publish", "--json"];
+    let lab = nat(&world, &[&["lab"], &options[..]].concat());
+    if lab.code == 4 {
+        println!("SKIP: {}", lab.stderr.trim());
+        return;
+    }
+    let document = documents::read(&lab.expect(0).stdout, "nat-lab");
+    let [docker, publish] = [0, 1].map(|n| &document["gateways"][n]);
+    let (by_rules, by_bpf) = (verdicts(docker), verdicts(publish));
+    let differ = by_rules.iter().filter(|(id, verdict)| by_bpf[*id] != **verdict);
+    let differ: Vec<(&str, &str, &str)> = differ.map(|(id, verdict)| (*id, *verdict, by_bpf[id])).collect();
+    assert_eq!(
+        differ,
+        [
+            ("tcp-filtering", "fails", "meets"),
+            ("tcp-idle-established", "not-testable", "meets"),
+            ("tcp-idle-half-closed", "not-testable", "meets"),
+            ("tcp-idle-opening", "not-testable", "meets"),
+            ("tcp-overloading", "partly", "fails"),
+            ("udp-deterministic", "fails", "meets"),
+            ("udp-filtering", "fails", "meets"),
+            ("udp-idle-answered", "not-testable", "meets"),
+            ("udp-idle-default", "not-testable", "meets"),
+            ("udp-idle-unanswered", "not-testable", "meets"),
+            ("udp-mapping", "partly", "meets"),
+            ("udp-overloading", "partly", "fails"),
+            ("udp-parity", "meets", "not-testable"),
+            ("udp-port-preservation", "described", "not-testable"),
+            ("udp-port-randomness", "meets", "not-testable"),
+            ("udp-port-range", "meets", "not-testable"),
+        ]
+    );
+    assert_eq!(publish["kind"]["classic"], "full cone");
+    for id in ["udp-idle-answered", "udp-parity", "udp-refresh-out", "udp-exhaustion-told"] {
+        assert!(words_of(publish, id).starts_with("by design"), "{id}: {}", words_of(publish, id));
+    }
+    for protocol in ["udp", "tcp"] {
+        let port = &publish["observations"]["published"][protocol];
+        assert_eq!(port["reached"], serde_json::json!([port["from"], port["inside"]]), "{port}");
+        assert_eq!(port["answered"], port["outside"], "{port}");
+        assert!(port["outside"].as_str().unwrap().starts_with("198.18.0.1:8"), "{port}");
+    }
+    let collision = &publish["observations"]["udp_collision"];
+    assert_eq!(collision["second_answer"], collision["first"]["inside"], "{collision}");
+}
+
 #[test]
 fn files_of_other_kinds_are_not_compared() {
     let world = World::plain(WEIR);

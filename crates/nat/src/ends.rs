@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::Packet;
@@ -42,6 +43,17 @@ pub struct Setting {
     pub outside_mtu: Option<u32>,
     /// How far the experiments go.
     pub limits: Limits,
+    /// Ports of the first inside host that are published by configuration. Its experiments use only those.
+    pub published: Option<Published>,
+}
+
+/// Ports that a gateway publishes without keeping state: each is open before its host has sent anything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Published {
+    /// The outside address.
+    pub address: Ipv4Addr,
+    /// Ports of UDP and TCP, the same on both sides. The first one is even.
+    pub ports: RangeInclusive<u16>,
 }
 
 /// How far experiments go that take time, or ports of the NAT.

@@ -11,7 +11,7 @@ use weir_sys::frames::FrameSocket;
 use weir_sys::{Error, Result, Stop};
 use weir_wire::{Ethernet, ethernet};
 
-use crate::{Arrival, Ends, Limits, Packet, Setting, Side};
+use crate::{Arrival, Ends, Limits, Packet, Published, Setting, Side};
 
 /// Last bytes of the addresses on each side. The hosts' own addresses are others, so that their kernels answer nothing.
 const LAST: [u8; 2] = [10, 11];
@@ -79,11 +79,17 @@ impl LabEnds {
                 attempts: 1,
                 outside_mtu: Some(OUTSIDE_MTU),
                 limits,
+                published: None,
             },
             begun: Instant::now(),
             buffer: vec![0; LONGEST],
             stop: stop.clone(),
         })
+    }
+
+    /// The gateway publishes these ports of the first inside host.
+    pub fn set_published(&mut self, published: Published) {
+        self.setting.published = Some(published);
     }
 
     fn end(&self, side: Side) -> &End {

@@ -20,7 +20,7 @@ mod session;
 pub mod stun;
 pub mod table;
 
-pub use ends::{Arrival, Ends, Limits, Setting, Side};
+pub use ends::{Arrival, Ends, Limits, Published, Setting, Side};
 pub use experiments::measure;
 pub use observed::Observations;
 pub use packet::Packet;

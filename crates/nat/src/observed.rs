@@ -1,9 +1,13 @@
 //! The results of experiments, without any judgement.
 
+mod published;
+
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use schemars::JsonSchema;
 use serde::Serialize;
+
+pub use published::{PublishedPort, PublishedPorts};
 
 /// All that was seen of one NAT. A field is `None` if its experiment was not made.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
@@ -52,6 +56,8 @@ pub struct Observations {
     pub identification: Option<Identification>,
     /// Protocols other than UDP, TCP and ICMP.
     pub others: Option<Vec<OtherTrip>>,
+    /// Ports that are published by configuration.
+    pub published: Option<PublishedPorts>,
     /// Mappings left alone for a time.
     pub idle: Option<Idle>,
     /// As many mappings as the NAT has ports for.
@@ -90,6 +96,8 @@ pub struct Collision {
     pub first_answer: Option<SocketAddrV4>,
     /// Host that got the answer to the second host's.
     pub second_answer: Option<SocketAddrV4>,
+    /// Host that got the answer to the second host's first packet, which went to the second address.
+    pub other_answer: Option<SocketAddrV4>,
     /// The path carried a control packet, where an answer did not arrive.
     pub sure: bool,
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use weir_wire::Tcp;
 
 use crate::ends::{FIRST_PORT, PORT_STEP};
-use crate::{Arrival, Ends, Packet, Setting, Side};
+use crate::{Arrival, Ends, Packet, Published, Setting, Side};
 
 /// Port of the control packets, on both sides. No experiment uses it.
 pub(crate) const CONTROL_PORT: u16 = 19_990;
@@ -22,6 +22,11 @@ const CONTROL_PATIENCE: u32 = 50;
 const SEQUENCE_SHIFT: u32 = 16;
 /// Window of every segment.
 const WINDOW: u16 = 60_000;
+/// The experiments that only gateways with published ports have, and only others.
+pub(crate) const PUBLISHED: &str = "published-ports";
+pub(crate) const EXHAUSTION: &str = "udp-exhaustion";
+/// Added to the port of a mapping: a port that no experiment of a run has opened.
+const UNOPENED: u16 = 7;
 /// Beginning of the data of every packet.
 const MARK: [u8; 4] = *b"wnat";
 
@@ -89,6 +94,8 @@ pub(crate) struct Session<'a> {
     ends: &'a mut dyn Ends,
     serial: u32,
     next_port: u16,
+    /// Published ports of the first inside host that experiments have used.
+    used_published: u16,
     /// Sequence numbers of SYNs by their endpoints.
     sequences: HashMap<(SocketAddrV4, SocketAddrV4), u32>,
     /// The last control packets did not arrive.
@@ -98,7 +105,7 @@ pub(crate) struct Session<'a> {
 impl<'a> Session<'a> {
     pub(crate) fn new(ends: &'a mut dyn Ends) -> Self {
         let next_port = ends.first_port();
-        Session { ends, serial: 0, next_port, sequences: HashMap::new(), died: false }
+        Session { ends, serial: 0, next_port, used_published: 0, sequences: HashMap::new(), died: false }
     }
 
     /// Names the experiment of the packets that follow.
@@ -106,9 +113,16 @@ impl<'a> Session<'a> {
         self.ends.begin(experiment);
     }
 
-    /// Whether the ends can make that experiment.
+    /// Whether the ends can make that experiment, and it asks about such a gateway.
     pub(crate) fn makes(&self, experiment: &str) -> bool {
-        self.ends.makes(experiment)
+        let published = self.setting().published.is_some();
+        let fits = match experiment {
+            PUBLISHED => published,
+            // No packet asks a published port's gateway for a port.
+            EXHAUSTION => !published,
+            _ => true,
+        };
+        fits && self.ends.makes(experiment)
     }
 
     /// Names the rows that the packets which follow are evidence for.
@@ -138,9 +152,34 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Whether an inside host may use that port.
+    /// Whether the first inside host may use that port.
     pub(crate) fn has_port(&self, port: u16) -> bool {
         self.ends.has_port(port)
+            && !self.setting().published.as_ref().is_some_and(|p| !p.ports.contains(&port))
+    }
+
+    /// An even port of the first inside host that no experiment has used: a published one, where it has such. The odd one behind
+    /// it is unused too.
+    pub(crate) fn fresh_inside_port(&mut self) -> u16 {
+        let Some(Published { ports, .. }) = &self.ends.setting().published else { return self.fresh_port() };
+        let port = ports.start().saturating_add(2 * self.used_published);
+        debug_assert!(port < *ports.end(), "more ports are used than are published");
+        // A gateway without state knows nothing of a port's earlier packets.
+        let port = if port < *ports.end() { port } else { *ports.start() };
+        self.used_published += 1;
+        port
+    }
+
+    /// A port of the NAT's that no experiment has opened, near that of a mapping.
+    pub(crate) fn unopened(&self, mapped: SocketAddrV4) -> SocketAddrV4 {
+        let beside = mapped.port().wrapping_add(UNOPENED);
+        let port = match &self.setting().published {
+            Some(published) if published.ports.contains(&beside) => {
+                published.ports.end().wrapping_add(UNOPENED)
+            }
+            _ => beside,
+        };
+        SocketAddrV4::new(*mapped.ip(), port)
     }
 
     /// Whether the ends carry any packet: see [`Ends::carries_everything`].
@@ -150,7 +189,7 @@ impl<'a> Session<'a> {
 
     /// A fresh port of the first inside host.
     pub(crate) fn fresh_inside(&mut self) -> SocketAddrV4 {
-        SocketAddrV4::new(self.setting().inside[0], self.fresh_port())
+        SocketAddrV4::new(self.setting().inside[0], self.fresh_inside_port())
     }
 
     /// One of the two outside addresses, with this port.

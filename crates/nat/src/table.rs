@@ -57,7 +57,7 @@ impl Table {
     /// Judges observations.
     pub fn of(observations: &Observations) -> Self {
         let rows = rows::all()
-            .map(|row| Line { row, judgement: (row.judge)(observations), packets: Vec::new() })
+            .map(|row| Line { row, judgement: rows::judgement(row, observations), packets: Vec::new() })
             .collect();
         Table { kind: NatKind::of(observations), rows }
     }

@@ -15,8 +15,9 @@
 //!
 //! Packets bypass the host's stack, so parts of it do not see them: rules of the FORWARD chain and their counters, accounting,
 //! the host's reverse-path filter, and captures on the bridge. The source address of clients stays unchanged. Several containers
-//! behind one port are no fixed mapping, nor are ports that are chosen anew for each connection. The container's link must stay:
-//! a restarted container has another one.
+//! The kernel's masquerade knows none of the mappings: a connection that another container or the host opens from a published port's
+//! number keeps that number, and its answers go to the published container. Several containers behind one port are no fixed mapping,
+//! nor are ports that are chosen anew for each connection. The container's link must stay: a restarted container has another one.
 //!
 //! Needs Linux 6.6 (TCX); for IPv6 a kernel that knows BPF_F_IPV6 (6.16, and stable series with the correction).
 

@@ -201,6 +201,8 @@ pub(crate) enum LabGateway {
     Docker,
     /// The same, with established connections carried by BPF
     DockerFastpath,
+    /// Ports of a container behind such rules, forwarded by BPF without state (weir publish)
+    Publish,
     /// Masquerade by iptables on nf_tables
     IptablesMasquerade,
     /// Masquerade by iptables on x_tables

@@ -26,7 +26,8 @@ fn hairpin(session: &mut Session<'_>, protocol: Protocol) -> io::Result<Hairpin>
     let far = session.fresh_port();
     let to = session.outside(0, far);
     let mapped = |session: &mut Session<'_>, which: usize| {
-        let inside = SocketAddrV4::new(session.inside(which), session.fresh_port());
+        let port = if which == 0 { session.fresh_inside_port() } else { session.fresh_port() };
+        let inside = SocketAddrV4::new(session.inside(which), port);
         translation(session, protocol, inside, to)
     };
     let mappings = [mapped(session, 0)?, mapped(session, 1)?];

@@ -32,6 +32,8 @@ const STREAM: Duration = Duration::from_millis(2_200);
 const ASKED_AT: f64 = 1.6;
 /// Ratio of the refresh times that are tried. For any idle time one of them is well before it, and is asked for well after it.
 const REFRESH_RATIO: f64 = 1.14;
+/// Idle times that are tried where ports are published.
+const FEW: usize = 4;
 /// How far before and after the idle time.
 const MARGIN: f64 = 1.12;
 
@@ -175,6 +177,18 @@ fn times(limit: Duration, relative_step: f64, named: &[f64]) -> Vec<Duration> {
     times
 }
 
+/// The times that are tried with ports: of published ports, which are few and are not expected to end, only [`FEW`], the longest one
+/// among them.
+fn thinned(session: &Session<'_>, times: &[Duration]) -> Vec<Duration> {
+    if session.setting().published.is_none() {
+        return times.to_vec();
+    }
+    let step = times.len().div_ceil(FEW);
+    let mut few: Vec<Duration> = times.iter().rev().step_by(step).copied().collect();
+    few.reverse();
+    few
+}
+
 /// Times of a single refresh.
 fn refresh_times(limit: Duration) -> Vec<f64> {
     let mut at = limit.as_secs_f64() / ASKED_AT;
@@ -196,7 +210,7 @@ fn connections(
     if limit < STEP || !session.carries_everything() {
         return Ok(());
     }
-    for time in times(limit, 2.0 * RELATIVE_STEP, &NAMED_OF_CONNECTIONS) {
+    for time in thinned(session, &times(limit, 2.0 * RELATIVE_STEP, &NAMED_OF_CONNECTIONS)) {
         for purpose in [Purpose::Established, Purpose::HalfClosed] {
             session.about(purpose.rows());
             let Some(mapped) = open_connection(session, purpose)? else { continue };
@@ -216,16 +230,17 @@ fn prepare(
     plan: &mut Vec<Planned>,
 ) -> io::Result<()> {
     let times = times(limit, RELATIVE_STEP, &NAMED);
+    let few = thinned(session, &times);
     let first = mappings.len();
     session.about(Purpose::Answered.rows());
-    for _ in &times {
+    for _ in &few {
         mappings.extend(open(session, true)?);
     }
     session.pass(session.now() + STREAM)?;
     for mapping in &mut mappings[first..] {
         exchange(session, mapping)?;
     }
-    for (mapping, time) in (first..mappings.len()).zip(&times) {
+    for (mapping, time) in (first..mappings.len()).zip(&few) {
         let due = mappings[mapping].last + *time;
         plan.push(Planned {
             due,
@@ -235,8 +250,9 @@ fn prepare(
             refreshes: false,
         });
     }
-    let refreshes = refresh_times(limit).into_iter();
-    let held = refreshes.flat_map(|at| [(at, Side::Inside), (at, Side::Outside)]);
+    // A port that never ends needs no refresh.
+    let refreshes = if session.setting().published.is_some() { Vec::new() } else { refresh_times(limit) };
+    let held = refreshes.into_iter().flat_map(|at| [(at, Side::Inside), (at, Side::Outside)]);
     for (at, side) in held {
         let purpose = if side == Side::Inside { Purpose::HeldOut(at) } else { Purpose::HeldIn(at) };
         session.about(purpose.rows());
@@ -256,6 +272,9 @@ fn prepare(
     for time in times {
         for purpose in [Purpose::Unanswered, Purpose::Echo, Purpose::Syn] {
             if !matches!(purpose, Purpose::Unanswered) && !session.carries_everything() {
+                continue;
+            }
+            if !matches!(purpose, Purpose::Echo) && !few.contains(&time) {
                 continue;
             }
             session.about(purpose.rows());
@@ -319,7 +338,8 @@ fn open_connection(session: &mut Session<'_>, purpose: Purpose) -> io::Result<Op
 
 /// The same by an echo request.
 fn open_echo(session: &mut Session<'_>) -> io::Result<Option<Mapped>> {
-    let inside = session.fresh_inside();
+    // Identifiers are no ports: none is published.
+    let inside = SocketAddrV4::new(session.inside(0), session.fresh_port());
     let data = session.data();
     let message = Icmp::Echo { reply: false, identifier: inside.port(), sequence: 1, data: &data };
     let address = session.setting().outside[0];

@@ -58,7 +58,7 @@ pub(super) fn fields(session: &mut Session<'_>, observations: &mut Observations)
 
 /// RFC 6864 section 5.3.1: two hosts' datagrams with one identification leave as if they were of one host.
 pub(super) fn identification(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
-    let (far, near) = (session.fresh_port(), session.fresh_port());
+    let (far, near) = (session.fresh_port(), session.fresh_inside_port());
     let (sent, to) = (near, session.outside(0, far));
     let (mut seen, mut sure) = ([None; 2], true);
     for (which, seen) in seen.iter_mut().enumerate() {

@@ -78,9 +78,10 @@ pub(super) fn udp_ports(session: &mut Session<'_>, observations: &mut Observatio
     let mut seen = Vec::new();
     for n in 0..PORTS {
         // Two even, two odd: a NAT that counts upwards has them in turn.
-        let port = session.fresh_port() + n / 2 % 2;
-        let host = session.inside(usize::from(n % 2));
-        seen.push(translation(session, Protocol::Udp, SocketAddrV4::new(host, port), to)?);
+        let which = usize::from(n % 2);
+        let port = if which == 0 { session.fresh_inside_port() } else { session.fresh_port() } + n / 2 % 2;
+        let inside = SocketAddrV4::new(session.inside(which), port);
+        seen.push(translation(session, Protocol::Udp, inside, to)?);
     }
     for port in LOW_PORTS.into_iter().filter(|port| session.has_port(*port)).collect::<Vec<_>>() {
         seen.push(translation(session, Protocol::Udp, SocketAddrV4::new(session.inside(0), port), to)?);
@@ -123,7 +124,7 @@ fn moved(session: &mut Session<'_>, protocol: Protocol) -> io::Result<Vec<Transl
     let to = session.outside(0, far);
     let mut seen = Vec::new();
     for _ in 0..SHARED {
-        let port = session.fresh_port();
+        let port = session.fresh_inside_port();
         for which in [0, 1] {
             let inside = SocketAddrV4::new(session.inside(which), port);
             seen.push(translation(session, protocol, inside, to)?);
@@ -134,7 +135,7 @@ fn moved(session: &mut Session<'_>, protocol: Protocol) -> io::Result<Vec<Transl
 
 /// The second host uses the first one's port.
 fn collision(session: &mut Session<'_>, protocol: Protocol) -> io::Result<Collision> {
-    let port = session.fresh_port();
+    let port = session.fresh_inside_port();
     let (near, far) = (session.fresh_port(), session.fresh_port());
     let [host, second_host] = [0, 1].map(|which| SocketAddrV4::new(session.inside(which), port));
     let meeting = session.outside(0, near);
@@ -143,14 +144,16 @@ fn collision(session: &mut Session<'_>, protocol: Protocol) -> io::Result<Collis
     // second host when they meet.
     let to = [session.outside(1, near), session.outside(1, far), meeting, session.outside(0, far)];
     let second = mapping(session, protocol, second_host, to)?;
-    let mut answer = |inside: SocketAddrV4, seen: Option<SocketAddrV4>| match seen {
+    let mut answer = |to: &Translation| match to.seen {
         Some(seen) => {
-            session.answer(protocol, (inside, meeting), seen).map(|trip| (trip.to(), trip.is_sure()))
+            session.answer(protocol, (to.inside, to.to), seen).map(|trip| (trip.to(), trip.is_sure()))
         }
         None => Ok((None, true)),
     };
-    let (first_answer, first_sure) = answer(host, first.seen)?;
-    let (second_answer, second_sure) = answer(second_host, second.seen[2].seen)?;
-    let sure = first_sure && second_sure;
-    Ok(Collision { first, second, first_answer, second_answer, sure })
+    let (first_answer, first_sure) = answer(&first)?;
+    let (second_answer, second_sure) = answer(&second.seen[2])?;
+    // Hosts that share a port are told apart by the far end only.
+    let (other_answer, other_sure) = answer(&second.seen[0])?;
+    let sure = first_sure && second_sure && other_sure;
+    Ok(Collision { first, second, first_answer, second_answer, other_answer, sure })
 }

@@ -8,6 +8,7 @@ mod idle;
 mod ip;
 mod mapping;
 mod others;
+mod published;
 mod segments;
 mod tcp;
 
@@ -15,7 +16,7 @@ use std::io;
 
 pub use idle::bracket;
 
-use crate::session::Session;
+use crate::session::{EXHAUSTION, PUBLISHED, Session};
 use crate::{Ends, Observations};
 
 /// One experiment: fills its field.
@@ -52,9 +53,10 @@ const EXPERIMENTS: &[Named] = &[
     Named("udp-fragments-overlapping", ip::overlapping, &["udp-fragments-overlapping"]),
     Named("udp-too-long", ip::too_long, &["udp-too-long", "udp-too-long-fragmented"]),
     Named("other-protocols", others::all, &[]),
+    Named(PUBLISHED, published::ports, &published::ROWS),
     Named("idle", idle::all, &[]),
     Named(
-        "udp-exhaustion",
+        EXHAUSTION,
         exhaustion::udp,
         &["udp-exhaustion-told", "udp-exhaustion-dropped", "udp-exhaustion-keeps", "udp-host-limit"],
     ),

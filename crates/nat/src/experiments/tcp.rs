@@ -1,7 +1,6 @@
 //! Openings of TCP connections other than the usual one.
 
 use std::io;
-use std::net::SocketAddrV4;
 use std::time::Duration;
 
 use weir_wire::Tcp;
@@ -13,8 +12,6 @@ use crate::{Observations, Packet, Side};
 
 /// RFC 5382 REQ-4: how long a NAT keeps silent about a SYN, and some more to see that it does.
 const SILENCE: Duration = Duration::from_millis(6_200);
-/// Added to the port of a mapping: a port that no experiment of this run has opened.
-const UNUSED: u16 = 7;
 
 /// RFC 5382 section 4.2: both ends send a SYN before either has seen the other's.
 pub(super) fn simultaneous(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
@@ -52,7 +49,7 @@ pub(super) fn unsolicited(session: &mut Session<'_>, observations: &mut Observat
     let port = session.fresh_port();
     let far = session.outside(0, port);
     let Some(mapped) = session.outbound(Protocol::Tcp, inside, far)?.from() else { return Ok(()) };
-    let unused = SocketAddrV4::new(*mapped.ip(), mapped.port().wrapping_add(UNUSED));
+    let unused = session.unopened(mapped);
     let sequence = session.sequence();
     let segment = Segment { sequence, acknowledgement: 0, flags: Tcp::SYN };
     let packet = Packet::tcp(far, unused, segment.header(), &[]);

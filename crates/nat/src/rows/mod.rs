@@ -7,6 +7,7 @@ mod exhaustion;
 mod icmp;
 mod ip;
 pub mod judge;
+mod published;
 mod tcp;
 mod udp;
 mod verdicts;
@@ -207,6 +208,11 @@ pub const ROWS: &[&[Row]] = &[udp::ROWS, tcp::ROWS, carriage::ROWS, icmp::ROWS, 
 /// All rows, in the order of the table.
 pub fn all() -> impl Iterator<Item = &'static Row> {
     ROWS.iter().flat_map(|rows| rows.iter())
+}
+
+/// The verdict of a row: by what published ports are, where the gateway has such, or else by its own question.
+pub(crate) fn judgement(row: &Row, observations: &Observations) -> Judgement {
+    published::by_design(row, observations).unwrap_or_else(|| (row.judge)(observations))
 }
 
 #[cfg(test)]

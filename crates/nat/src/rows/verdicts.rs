@@ -11,6 +11,9 @@ use crate::observed::{
     Answered, Collision, Filtering, Hairpin, Idle, IdleTry, Mapping, Refresh, Translation,
 };
 
+/// Distance of the times on both sides of a limit above which they do not tell whether it was the limit, as a part of it.
+const COARSE: f64 = 0.05;
+
 /// A verdict, or the reason why no other can be given.
 pub(super) type Judged = Result<Judgement, Judgement>;
 
@@ -55,7 +58,8 @@ pub(super) fn overloading(o: &Observations, collision: &Option<Collision>) -> Ju
             not_sure("packets of the second host did not arrive, nor did control packets")
         });
     }
-    let right = c.first_answer == Some(c.first.inside) && c.second_answer == Some(c.second.seen[2].inside);
+    let second = Some(c.second.seen[0].inside);
+    let right = c.first_answer == Some(c.first.inside) && [c.second_answer, c.other_answer] == [second; 2];
     if !right {
         return Ok(if c.sure {
             fails("answers to two hosts with one source port did not reach both")
@@ -170,6 +174,8 @@ pub(super) fn idle(o: &Observations, tries: fn(&Idle) -> &Vec<IdleTry>, least: f
             fails(seen)
         } else if alive >= least {
             meets(seen)
+        } else if dead - alive > COARSE * least {
+            not_sure(seen)
         } else {
             // Around the limit itself, as a timer that was set to it.
             is(Verdict::Meets, Confidence::Medium, seen)

@@ -84,6 +84,7 @@ impl ServerEnds {
             attempts: ATTEMPTS,
             outside_mtu: None,
             limits: Limits { idle: idle_limit, ..Limits::default() },
+            published: None,
         };
         // The keys of this hasher come from the system's generator.
         let random = std::collections::hash_map::RandomState::new().build_hasher().finish();

@@ -1,6 +1,7 @@
 //! The settings of the reference NAT, and its defects.
 
 use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use weir_nat::rows::judge::Dependence;
@@ -10,6 +11,9 @@ use super::state::Stage;
 
 /// Its usual outside addresses.
 pub(crate) const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 19, 1, 1), Ipv4Addr::new(198, 19, 1, 2)];
+
+/// The first inside host.
+pub(crate) const FIRST_HOST: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 10);
 
 /// MTU of its outside link, bytes.
 pub(crate) const OUTSIDE_MTU: u32 = 1_400;
@@ -220,6 +224,8 @@ pub(crate) struct Behaviour {
     pub(crate) host_limit: usize,
     pub(crate) refresh_from_outside: bool,
     pub(crate) strangers: Strangers,
+    /// Ports of the first host that its first address publishes without a timer. The NAT's own choice of ports does not know them.
+    pub(crate) published: Option<RangeInclusive<u16>>,
     pub(crate) defects: Vec<Defect>,
 }
 
@@ -240,6 +246,7 @@ impl Default for Behaviour {
             host_limit: usize::MAX,
             refresh_from_outside: true,
             strangers: Strangers::Silence,
+            published: None,
             defects: Vec::new(),
         }
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use weir_nat::{Arrival, Ends, Limits, Packet, Setting, Side};
+use weir_nat::{Arrival, Ends, Limits, Packet, Published, Setting, Side};
 
 use super::{Behaviour, Reference};
 
@@ -77,13 +77,18 @@ impl Memory {
             behaviours.iter_mut().for_each(|behaviour| behaviour.pool = usize::MAX);
         }
         let limits = Memory::limits(&behaviours[0], idle_limit);
+        let published = |behaviour: &Behaviour| {
+            let ports = behaviour.published.clone()?;
+            Some(Published { address: behaviour.addresses[0], ports })
+        };
         let setting = Setting {
-            inside: [Ipv4Addr::new(198, 18, 0, 10), Ipv4Addr::new(198, 18, 0, 11)],
+            inside: [super::FIRST_HOST, Ipv4Addr::new(198, 18, 0, 11)],
             outside: [Ipv4Addr::new(198, 19, 0, 10), Ipv4Addr::new(198, 19, 0, 11)],
             patience: Duration::from_millis(20),
             attempts: 1,
             outside_mtu: Some(super::OUTSIDE_MTU),
             limits,
+            published: published(&behaviours[0]),
         };
         Memory {
             nats: behaviours.into_iter().map(Reference::new).collect(),

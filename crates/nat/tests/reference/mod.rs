@@ -23,7 +23,9 @@ use weir_nat::rows::judge::Dependence;
 use weir_nat::{Packet, Side};
 use weir_wire::{Icmp, Ipv4, Tcp, protocol};
 
-pub(crate) use behaviour::{ADDRESSES, Behaviour, Defect, INSIDE_MTU, OUTSIDE_MTU, PortRule, Strangers};
+pub(crate) use behaviour::{
+    ADDRESSES, Behaviour, Defect, FIRST_HOST, INSIDE_MTU, OUTSIDE_MTU, PortRule, Strangers,
+};
 use rewrite::readdressed;
 use state::{Mapping, Scope, Table};
 
@@ -43,9 +45,17 @@ pub(crate) struct Reference {
 
 impl Reference {
     pub(crate) fn new(behaviour: Behaviour) -> Self {
+        let mut table = Table::default();
+        for port in behaviour.published.clone().into_iter().flatten() {
+            let inside = SocketAddrV4::new(FIRST_HOST, port);
+            let outside = SocketAddrV4::new(behaviour.addresses[0], port);
+            for protocol in [protocol::UDP, protocol::TCP] {
+                table.add(Mapping::published(protocol, inside, outside));
+            }
+        }
         Reference {
             behaviour,
-            table: Table::default(),
+            table,
             ports: ports::Ports::default(),
             fragments: Reassembly::default(),
             overlapping: overlaps::Overlapping::default(),

@@ -50,6 +50,8 @@ pub(crate) struct Mapping {
     /// SYN and FIN of each end.
     syn: [bool; 2],
     fin: [bool; 2],
+    /// It is configured: no packet makes it, no time ends it, and the choice of ports does not know it.
+    published: bool,
 }
 
 impl Mapping {
@@ -70,7 +72,14 @@ impl Mapping {
             answered: false,
             syn: [false; 2],
             fin: [false; 2],
+            published: false,
         }
+    }
+
+    /// A published port.
+    pub(crate) fn published(protocol: u8, inside: SocketAddrV4, outside: SocketAddrV4) -> Self {
+        let mapping = Mapping::new(protocol, inside, outside, Scope::Any, Duration::ZERO);
+        Mapping { published: true, ..mapping }
     }
 
     fn stage(&self) -> Stage {
@@ -87,6 +96,9 @@ impl Mapping {
     }
 
     fn admits(&self, from: SocketAddrV4, behaviour: &Behaviour) -> bool {
+        if self.published {
+            return true;
+        }
         if behaviour.has(Defect::FilterByPort) {
             return self.contacted.iter().any(|c| c.port() == from.port());
         }
@@ -112,7 +124,8 @@ impl Table {
             return;
         }
         self.swept = now;
-        self.mappings.retain(|m| now < m.last + behaviour.idle(m.protocol, m.answered, m.stage()));
+        self.mappings
+            .retain(|m| m.published || now < m.last + behaviour.idle(m.protocol, m.answered, m.stage()));
     }
 
     pub(crate) fn get(&self, mapping: usize) -> &Mapping {
@@ -146,7 +159,9 @@ impl Table {
         inside: SocketAddrV4,
         to: SocketAddrV4,
     ) -> bool {
-        let others = |m: &&Mapping| m.protocol == protocol && m.outside == outside && m.inside != inside;
+        let others = |m: &&Mapping| {
+            m.protocol == protocol && m.outside == outside && m.inside != inside && !m.published
+        };
         self.mappings.iter().filter(others).any(|m| m.contacted.contains(&to))
     }
 
@@ -157,7 +172,7 @@ impl Table {
     }
 
     pub(crate) fn uses(&self, protocol: u8, outside: SocketAddrV4) -> bool {
-        self.mappings.iter().any(|m| m.protocol == protocol && m.outside == outside)
+        self.mappings.iter().any(|m| m.protocol == protocol && m.outside == outside && !m.published)
     }
 
     /// The mapping that a packet from outside belongs to. If several have one port, it is the one which has contacted the
@@ -170,6 +185,9 @@ impl Table {
         behaviour: &Behaviour,
     ) -> Option<usize> {
         let admits = |m: &Mapping| m.protocol == protocol && m.outside == to && m.admits(from, behaviour);
+        if let Some(published) = self.mappings.iter().position(|m| m.published && admits(m)) {
+            return Some(published);
+        }
         if behaviour.has(Defect::PortsOverload) {
             return self.mappings.iter().rposition(admits);
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
 use std::sync::{Mutex, PoisonError};
@@ -10,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use clap::ValueEnum;
 use rustix::fs::{MemfdFlags, memfd_create};
 use weir_gateway::allow_list::{AllowList, Lookup};
+use weir_gateway::bpf_publish::BpfPublish;
 use weir_gateway::docker_publish::DockerPublish;
 use weir_gateway::iptables_masquerade::{IptablesLegacyMasquerade, IptablesMasquerade, Masquerade};
 use weir_gateway::nft_masquerade::NftMasquerade;
@@ -18,7 +20,7 @@ use weir_gateway::{Journal, Place, Role, Topology, Variant, apply};
 use weir_lab::{Lab, LabOptions, Role as LabRole, Site, SiteSpec};
 use weir_nat::capture::Recorder;
 use weir_nat::lab::{LabEnds, addresses};
-use weir_nat::{Table, measure};
+use weir_nat::{Published, Table, measure};
 use weir_report::requirements::{requirements_html, requirements_markdown, requirements_terminal};
 use weir_sys::privilege::Privilege;
 use weir_sys::{ProcRoot, Stop};
@@ -51,6 +53,7 @@ fn variant_of(gateway: LabGateway) -> Box<dyn Variant + Send + Sync> {
         LabGateway::NftMasqueradePersistent => Box::new(NftMasquerade { persistent: true, ..nft }),
         LabGateway::Docker => Box::new(DockerPublish::default()),
         LabGateway::DockerFastpath => Box::new(DockerPublish { fastpath: true, ..DockerPublish::default() }),
+        LabGateway::Publish => Box::new(BpfPublish::default()),
         LabGateway::IptablesMasquerade => Box::new(IptablesMasquerade(Masquerade::default())),
         LabGateway::IptablesLegacyMasquerade => Box::new(IptablesLegacyMasquerade(Masquerade::default())),
     }
@@ -182,6 +185,7 @@ fn measure_one(site: &Site, which: LabGateway, args: &NatLabArgs, stop: &Stop) -
     })?;
     let observed =
         LabEnds::attach(site, args.limits(), stop).map_err(io::Error::other).and_then(|mut ends| {
+            publishes(which, site, &mut ends);
             let mut turn = None;
             let mut go_on = |name: &'static str| {
                 if name == FILLS {
@@ -217,6 +221,13 @@ fn measure_one(site: &Site, which: LabGateway, args: &NatLabArgs, stop: &Stop) -
     })
 }
 
+/// Tells both sides which ports BPF forwards.
+fn publishes(which: LabGateway, site: &Site, ends: &mut LabEnds) {
+    if let (LabGateway::Publish, IpAddr::V4(address)) = (which, site.addresses().gateway_inside) {
+        ends.set_published(Published { address, ports: published(which) });
+    }
+}
+
 /// Its settings in one line.
 fn describe(which: LabGateway) -> String {
     let words = variant_of(which).describe();
@@ -231,13 +242,13 @@ type Layer = (Box<dyn Variant + Send + Sync>, Place);
 
 /// The variants in the order of their application, and the file that they read.
 fn layers(which: LabGateway, site: &Site) -> io::Result<(Vec<Layer>, Option<File>)> {
-    // The fast path carries all flows of both interfaces, and is there once.
+    // The fast path carries all flows of both interfaces, and is there once; only the first container publishes ports.
     let second = variant_of(match which {
         LabGateway::NftMasqueradeFastpath => LabGateway::NftMasquerade,
-        LabGateway::DockerFastpath => LabGateway::Docker,
+        LabGateway::DockerFastpath | LabGateway::Publish => LabGateway::Docker,
         other => other,
     });
-    let places = places(site).map_err(io::Error::other)?;
+    let places = places(which, site).map_err(io::Error::other)?;
     let (mut layers, mut kept): (Vec<Layer>, Option<File>) = (Vec::new(), None);
     if which == LabGateway::NftMasqueradeAllow {
         let both = [&places[0], &places[1]].map(|place| place.initiator.to_string() + "\n").concat();
@@ -247,18 +258,22 @@ fn layers(which: LabGateway, site: &Site) -> io::Result<(Vec<Layer>, Option<File
         let path = format!("/proc/self/fd/{}", file.as_raw_fd()).into();
         let list = AllowList { filter: Lookup::NftSet, files: vec![path], ..AllowList::default() };
         kept = Some(file);
-        layers.push((Box::new(list), Place { tag: "natallow".into(), ..places[0].clone() }));
+        let tag = format!("{}allow", places[0].tag);
+        layers.push((Box::new(list), Place { tag, ..places[0].clone() }));
     }
     // A rule of a variant is about one inside host: there are two.
     layers.extend([variant_of(which), second].into_iter().zip(places));
     Ok((layers, kept))
 }
 
-/// The port that the first container publishes. No experiment uses it.
-const PUBLISHED: u16 = 8_080;
+/// The ports that the first container publishes: where BPF carries them, those of all its experiments, or else one that no experiment
+/// uses.
+fn published(which: LabGateway) -> RangeInclusive<u16> {
+    if which == LabGateway::Publish { 8_000..=8_255 } else { 8_080..=8_080 }
+}
 
 /// The place of a variant, once for each inside host.
-fn places(site: &Site) -> weir_sys::Result<[Place; 2]> {
+fn places(which: LabGateway, site: &Site) -> weir_sys::Result<[Place; 2]> {
     let (inside, outside) = addresses(site)?;
     let plan = site.addresses();
     let bridged = site.spec().topology == Topology::Bridged;
@@ -273,11 +288,12 @@ fn places(site: &Site) -> weir_sys::Result<[Place; 2]> {
         responder: if bridged { inside[n] } else { outside[0] }.into(),
         ports: match (bridged, n) {
             (false, _) => 1..=u16::MAX,
-            (true, 0) => PUBLISHED..=PUBLISHED,
+            (true, 0) => published(which),
             // A port is published for one container.
             (true, _) => RangeInclusive::new(1, 0),
         },
-        tag: format!("nat{n}"),
+        // Parts that this process holds are known by it, and all gateways are there at once.
+        tag: format!("nat{}n{n}", which as u8),
     };
     Ok([place(0), place(1)])
 }

@@ -1,0 +1,39 @@
+//! Ports that a gateway publishes by configuration.
+
+use std::net::SocketAddrV4;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// Published ports that had sent nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct PublishedPorts {
+    /// A datagram to one, and the answer.
+    pub udp: PublishedPort,
+    /// A SYN to another one, and the answer.
+    pub tcp: PublishedPort,
+}
+
+/// A packet from outside to a published port, and the answer of its host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct PublishedPort {
+    /// The host's address and port.
+    pub inside: SocketAddrV4,
+    /// The published address and port.
+    pub outside: SocketAddrV4,
+    /// Source of the packet.
+    pub from: SocketAddrV4,
+    /// Source and destination with which it reached the host; `None` if it did not.
+    pub reached: Option<(SocketAddrV4, SocketAddrV4)>,
+    /// Source of the answer as it arrived; `None` if it did not.
+    pub answered: Option<SocketAddrV4>,
+    /// The path carried a control packet, where something did not arrive.
+    pub sure: bool,
+}
+
+impl PublishedPort {
+    /// The packet reached the host, and the answer came from the published port.
+    pub fn is_open(&self) -> bool {
+        self.reached.is_some_and(|(_, to)| to == self.inside) && self.answered == Some(self.outside)
+    }
+}
