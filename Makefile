@@ -8,7 +8,7 @@ WEIR := $(TARGET_DIR)/release/weir
 FUZZ_SECONDS ?= 600
 FASTPATH_FUZZ_SECONDS ?= $(FUZZ_SECONDS)
 
-.PHONY: help setup build bench bench-doctor test guides soak fuzz lint fmt docs pictures packages test-packages test-deploy
+.PHONY: help setup build bench bench-doctor test guides soak fuzz lint fmt docs nat-results pictures packages test-packages test-deploy
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ fmt: ## format the code
 
 docs: ## write the generated pages: docs/reference/causes, schemas, metrics.md
 	@scripts/docs
+
+nat-results: build ## measure all gateways of weir nat lab as root, and write their page of docs/results
+	@scripts/nat-results $(WEIR)
 
 pictures: ## make docs/pictures of the README from real runs, as root, two minutes after the build
 	@scripts/setup pictures

@@ -154,8 +154,7 @@ impl<'a> Session<'a> {
 
     /// Whether the first inside host may use that port.
     pub(crate) fn has_port(&self, port: u16) -> bool {
-        self.ends.has_port(port)
-            && !self.setting().published.as_ref().is_some_and(|p| !p.ports.contains(&port))
+        self.ends.has_port(port) && self.setting().published.as_ref().is_none_or(|p| p.ports.contains(&port))
     }
 
     /// An even port of the first inside host that no experiment has used: a published one, where it has such. The odd one behind

@@ -105,7 +105,7 @@ pub(crate) struct NatLabArgs {
     /// Exit with 3 if a MUST or MUST NOT is not met
     #[arg(long)]
     pub(crate) fail_on_must: bool,
-    /// Print Markdown: what breaks, and gateways side by side
+    /// Print Markdown: what breaks, the packets of each unmet MUST with --pcap, and gateways side by side
     #[arg(long, conflicts_with_all = ["html", "json"])]
     pub(crate) markdown: bool,
     /// Print the same as one self-contained HTML page

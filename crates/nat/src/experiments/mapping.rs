@@ -152,7 +152,7 @@ fn collision(session: &mut Session<'_>, protocol: Protocol) -> io::Result<Collis
     };
     let (first_answer, first_sure) = answer(&first)?;
     let (second_answer, second_sure) = answer(&second.seen[2])?;
-    // Hosts that share a port are told apart by the far end only.
+    // Only the far end distinguishes hosts that share a port.
     let (other_answer, other_sure) = answer(&second.seen[0])?;
     let sure = first_sure && second_sure && other_sure;
     Ok(Collision { first, second, first_answer, second_answer, other_answer, sure })

@@ -48,6 +48,10 @@ pub struct Line {
     pub verdict: String,
     /// The observation in one line.
     pub seen: String,
+    /// The standard says MUST or MUST NOT.
+    pub binding: bool,
+    /// Files with the packets that it was judged by, and their numbers, as `udp-hairpin.pcapng 1-8`; empty if none were kept.
+    pub packets: Vec<String>,
 }
 
 /// Subjects side by side.
@@ -83,6 +87,21 @@ pub struct Broken {
     pub fails: Vec<String>,
     /// Subjects that meet it under some conditions only.
     pub partly: Vec<String>,
+}
+
+/// A requirement of MUST or MUST NOT that subjects do not meet, with the packets that show it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proof<'a> {
+    /// Stable name of the requirement.
+    pub id: &'a str,
+    /// The verdict as documents have it.
+    pub verdict: &'a str,
+    /// The observation.
+    pub seen: &'a str,
+    /// The packets, in the folder of each subject.
+    pub packets: &'a [String],
+    /// Those of which this was seen, by those packets.
+    pub subjects: Vec<&'a str>,
 }
 
 /// How a verdict changed.
@@ -176,6 +195,34 @@ impl Requirements {
         all.sort_by_key(|broken| std::cmp::Reverse((broken.fails.len(), broken.partly.len())));
         all
     }
+
+    /// Every claim that a MUST is not met, with its packets; empty if no packets were kept. Requirements are in the order of
+    /// [`Requirements::broken`].
+    pub fn proofs(&self) -> Vec<Proof<'_>> {
+        let mut all: Vec<Proof<'_>> = Vec::new();
+        for broken in self.broken() {
+            for subject in &self.subjects {
+                let unmet = |line: &&Line| {
+                    line.id == broken.id
+                        && line.binding
+                        && ["fails", "partly"].contains(&line.verdict.as_str())
+                };
+                let Some(line) = subject.lines.iter().find(unmet).filter(|line| !line.packets.is_empty())
+                else {
+                    continue;
+                };
+                let Line { id, verdict, seen, packets, .. } = line;
+                let same = |p: &&mut Proof<'_>| {
+                    (p.id, p.verdict, p.seen) == (id, verdict, seen) && p.packets == packets.as_slice()
+                };
+                match all.iter_mut().find(same) {
+                    Some(known) => known.subjects.push(&subject.name),
+                    None => all.push(Proof { id, verdict, seen, packets, subjects: vec![&subject.name] }),
+                }
+            }
+        }
+        all
+    }
 }
 
 #[cfg(test)]
@@ -190,6 +237,8 @@ pub(crate) mod tests {
             breaks: format!("breaks of {id}"),
             verdict: (*verdict).to_owned(),
             seen: format!("{name} {id} {verdict}"),
+            binding: *id != "r4",
+            packets: vec![format!("{id}.pcapng 1-8")],
         };
         Subject {
             name: name.to_owned(),
@@ -225,6 +274,23 @@ pub(crate) mod tests {
             broken.iter().map(|b| (b.id.as_str(), b.fails.len(), b.partly.len())).collect();
         assert_eq!(short, [("r2", 2, 0), ("r3", 1, 0), ("r4", 0, 1)]);
         assert_eq!(broken[1].fails, ["b"]);
+    }
+
+    #[test]
+    fn every_unmet_must_has_its_packets_and_equal_ones_share_a_line() {
+        let mut two = two();
+        let short = |two: &Requirements| -> Vec<(String, usize)> {
+            two.proofs().iter().map(|p| (p.id.to_owned(), p.subjects.len())).collect()
+        };
+        // r4 is no MUST, and what was seen of r2 differs.
+        assert_eq!(short(&two), [("r2".to_owned(), 1), ("r2".to_owned(), 1), ("r3".to_owned(), 1)]);
+        for subject in &mut two.subjects {
+            subject.lines[1].seen = "the same".to_owned();
+        }
+        assert_eq!(short(&two), [("r2".to_owned(), 2), ("r3".to_owned(), 1)]);
+        assert_eq!(two.proofs()[0].packets, ["r2.pcapng 1-8"]);
+        two.subjects[1].lines[2].packets.clear();
+        assert_eq!(short(&two), [("r2".to_owned(), 2)]);
     }
 
     #[test]

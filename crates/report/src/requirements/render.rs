@@ -11,6 +11,10 @@ use crate::markup::Markup;
 const BREAKS: &str = "Failures, and whom they hurt";
 /// Heading of the table.
 const TABLE: &str = "Side by side";
+/// Heading of the packets.
+const PROOFS: &str = "Unmet MUSTs, and their packets";
+/// Above them.
+const FOLDERS: &str = "Files are in a folder for each subject; the numbers are those of Wireshark.";
 /// Below the table.
 const LEGEND: &str = "Rows that differ come first. `-`: not testable here. `does`: described only.";
 
@@ -90,6 +94,19 @@ pub fn requirements_markdown(table: &Requirements) -> String {
     for one in &broken {
         let (breaks, source, who) = (markdown(&one.breaks), markdown(&one.source), markdown(&subjects(one)));
         out.push_str(&format!("- **{breaks}** (`{}`, {source}): {who}\n", markdown(&one.id)));
+    }
+    let proofs = table.proofs();
+    if !proofs.is_empty() {
+        out.push_str(&format!(
+            "\n## {PROOFS}\n\n{FOLDERS}\n\n| row | verdict | seen | packets | subjects |\n"
+        ));
+        out.push_str("|---|---|---|---|---|\n");
+    }
+    for proof in &proofs {
+        let (id, verdict, seen) = (markdown(proof.id), verdict_word(proof.verdict), markdown(proof.seen));
+        let packets: Vec<String> = proof.packets.iter().map(|packets| markdown(packets)).collect();
+        let (packets, who) = (packets.join(", "), markdown(&proof.subjects.join(", ")));
+        out.push_str(&format!("| `{id}` | {verdict} | {seen} | {packets} | {who} |\n"));
     }
     out.push_str(&format!("\n## {TABLE}\n\n{LEGEND}\n\n| row | asked by |"));
     for subject in &table.subjects {
@@ -174,11 +191,15 @@ mod tests {
     #[test]
     fn markdown_has_the_differing_rows_first_and_in_bold() {
         let text = requirements_markdown(&two());
-        let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| `r")).collect();
+        let rows: Vec<&str> = text.lines().filter(|l| l.starts_with("| `r") && l.contains("RFC")).collect();
         assert_eq!(rows[0], "| `r3` | RFC 1 r3, MUST | **meets** | **fails** |");
         assert_eq!(rows[3], "| `r2` | RFC 1 r2, MUST | fails | fails |");
         assert!(text.contains("- **breaks of r2** (`r2`, RFC 1 r2, MUST): a, b\n"), "{text}");
         assert!(text.contains("): partly: a\n") && text.contains("some &lt;rules>"), "{text}");
+        assert!(text.contains("| `r3` | fails | b r3 fails | r3.pcapng 1-8 | b |\n"), "{text}");
+        let mut bare = two();
+        bare.subjects.iter_mut().flat_map(|s| &mut s.lines).for_each(|line| line.packets.clear());
+        assert!(!requirements_markdown(&bare).contains(PROOFS));
     }
 
     #[test]

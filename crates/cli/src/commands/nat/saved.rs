@@ -49,6 +49,14 @@ struct SavedRow {
     breaks: String,
     verdict: String,
     seen: String,
+    #[serde(default)]
+    packets: Vec<SavedPackets>,
+}
+
+#[derive(Debug, Deserialize)]
+struct SavedPackets {
+    file: String,
+    frames: String,
 }
 
 /// The server of `nat check`.
@@ -125,6 +133,8 @@ impl SavedGateway {
             breaks: row.breaks.clone(),
             verdict: row.verdict.clone(),
             seen: row.seen.clone(),
+            binding: ["MUST", "MUST NOT"].contains(&row.level.as_str()),
+            packets: row.packets.iter().map(|p| format!("{} {}", p.file, p.frames)).collect(),
         };
         Subject {
             name: self.gateway.clone(),
