@@ -30,7 +30,7 @@ fn table(published: Option<RangeInclusive<u16>>) -> Table {
 /// them, gives one of them to another host.
 #[test]
 fn published_ports_answer_by_their_design() {
-    let [usual, table] = [None, Some(PUBLISHED)].map(|published| table(published));
+    let [usual, table] = [None, Some(PUBLISHED)].map(table);
     let untestable = [
         // The second host's SYNs keep their port too: the choice of ports does not know of the published ones.
         "tcp-port-randomness",

@@ -14,7 +14,8 @@ const TABLE: &str = "Side by side";
 /// Heading of the packets.
 const PROOFS: &str = "Unmet MUSTs, and their packets";
 /// Above them.
-const FOLDERS: &str = "Files are in a folder for each subject; the numbers are those of Wireshark.";
+const FOLDERS: &str =
+    "Files are in a folder for each subject; the numbers are those of Wireshark, and JSON has them all.";
 /// Below the table.
 const LEGEND: &str = "Rows that differ come first. `-`: not testable here. `does`: described only.";
 

@@ -134,7 +134,7 @@ impl SavedGateway {
             verdict: row.verdict.clone(),
             seen: row.seen.clone(),
             binding: ["MUST", "MUST NOT"].contains(&row.level.as_str()),
-            packets: row.packets.iter().map(|p| format!("{} {}", p.file, p.frames)).collect(),
+            packets: row.packets.iter().map(|p| format!("{} {}", p.file, brief(&p.frames))).collect(),
         };
         Subject {
             name: self.gateway.clone(),
@@ -143,6 +143,22 @@ impl SavedGateway {
             lines: self.rows.iter().map(line).collect(),
         }
     }
+}
+
+/// Longest list of packets that is shown, in ranges.
+const RANGES: usize = 8;
+
+/// The numbers of packets as they are shown: `1-8 12`, or `97 to 670, in part`.
+fn brief(frames: &str) -> String {
+    let ranges: Vec<&str> = frames.split(' ').collect();
+    let (first, last) =
+        (ranges.first().copied().unwrap_or_default(), ranges.last().copied().unwrap_or_default());
+    if ranges.len() <= RANGES {
+        return frames.to_owned();
+    }
+    let begin = first.split('-').next().unwrap_or(first);
+    let end = last.rsplit('-').next().unwrap_or(last);
+    format!("{begin} to {end}, in part")
 }
 
 impl SavedKind {
@@ -171,6 +187,14 @@ mod tests {
 
     fn kind() -> Value {
         json!({"translates": true, "mapping": "address", "filtering": null, "classic": "symmetric"})
+    }
+
+    #[test]
+    fn a_long_list_of_packets_is_shortened() {
+        assert_eq!(brief("1-8 12"), "1-8 12");
+        assert_eq!(brief("1-8 12 14 16 18 20 22 24-30"), "1-8 12 14 16 18 20 22 24-30");
+        assert_eq!(brief("3-8 12 14 16 18 20 22 24-30 33"), "3 to 33, in part");
+        assert_eq!(brief("3 12 14 16 18 20 22 24 30-33"), "3 to 33, in part");
     }
 
     #[test]
