@@ -14,6 +14,7 @@ pub mod fragments;
 pub mod lab;
 pub mod observed;
 pub mod packet;
+pub mod progress;
 pub mod rows;
 pub mod served;
 mod session;
@@ -21,8 +22,9 @@ pub mod stun;
 pub mod table;
 
 pub use ends::{Arrival, Ends, Limits, Published, Setting, Side};
-pub use experiments::measure;
+pub use experiments::{measure, measure_from};
 pub use observed::Observations;
 pub use packet::Packet;
+pub use progress::{Earlier, Progress};
 pub use rows::{Group, Judgement, Level, ROWS, Row, Verdict};
 pub use table::Table;

@@ -5,12 +5,12 @@ mod published;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use published::{PublishedPort, PublishedPorts};
 
 /// All that was seen of one NAT. A field is `None` if its experiment was not made.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Observations {
     /// UDP from one inside port each to two outside addresses, two ports each.
     pub udp_mapping: Option<Vec<Mapping>>,
@@ -65,7 +65,7 @@ pub struct Observations {
 }
 
 /// How one inside port was seen at an outside one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Translation {
     /// Inside address and port.
     pub inside: SocketAddrV4,
@@ -78,14 +78,14 @@ pub struct Translation {
 }
 
 /// One inside port and its destinations: first address first port, first address second port, and the second address the same.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Mapping {
     /// The four translations.
     pub seen: [Translation; 4],
 }
 
 /// Two inside hosts that use the same port.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Collision {
     /// The first host, to the first outside address and port.
     pub first: Translation,
@@ -103,7 +103,7 @@ pub struct Collision {
 }
 
 /// A mapping, and packets to its outside port.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Filtering {
     /// The mapping.
     pub mapping: Translation,
@@ -116,7 +116,7 @@ pub struct Filtering {
 }
 
 /// A packet from outside.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Inbound {
     /// Inside address and port that it reached; `None` if it did not.
     pub reached: Option<SocketAddrV4>,
@@ -127,7 +127,7 @@ pub struct Inbound {
 }
 
 /// An answer of the NAT to a packet from outside.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "answer")]
 pub enum Answered {
     /// An ICMP error.
@@ -142,7 +142,7 @@ pub enum Answered {
 }
 
 /// Two inside hosts that send to each other's outside ports.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Hairpin {
     /// The hosts' mappings, as seen outside.
     pub mappings: [Translation; 2],
@@ -155,7 +155,7 @@ pub struct Hairpin {
 }
 
 /// Idle times of mappings.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Idle {
     /// Longest time that was tried, s.
     pub limit_s: f64,
@@ -178,7 +178,7 @@ pub struct Idle {
 }
 
 /// One mapping that was left alone, then sent to from outside.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct IdleTry {
     /// Time since its last packet, s.
     pub idle_s: f64,
@@ -189,7 +189,7 @@ pub struct IdleTry {
 }
 
 /// A mapping that got one more packet before its idle time ended, and was sent to after it.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Refresh {
     /// Time of the packet, s; below the idle time.
     pub packet_at_s: f64,
@@ -202,7 +202,7 @@ pub struct Refresh {
 }
 
 /// Two SYNs that cross (RFC 9293 section 3.5): each step tells whether it arrived.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Simultaneous {
     /// The SYN from inside.
     pub syn_out: bool,
@@ -217,7 +217,7 @@ pub struct Simultaneous {
 }
 
 /// The answer to a SYN that no inside host waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Unsolicited {
     /// The answer; `None` if there was none.
     pub answered: Option<Answered>,
@@ -226,7 +226,7 @@ pub struct Unsolicited {
 }
 
 /// An echo request from inside and its reply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct IcmpQuery {
     /// The request arrived outside.
     pub request: bool,
@@ -237,7 +237,7 @@ pub struct IcmpQuery {
 }
 
 /// The packet that an ICMP error is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum About {
     /// A UDP datagram from inside; the error comes from its destination.
@@ -251,7 +251,7 @@ pub enum About {
 }
 
 /// An ICMP error through the NAT.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct IcmpError {
     /// The packet that it is about.
     pub about: About,
@@ -274,7 +274,7 @@ pub struct IcmpError {
 }
 
 /// Fields of the IP header of one packet, as sent and as seen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct IpFields {
     /// It was sent from inside.
     pub out: bool,
@@ -291,7 +291,7 @@ pub struct IpFields {
 }
 
 /// One datagram in fragments.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FragmentTrip {
     /// It was sent from inside.
     pub out: bool,
@@ -306,7 +306,7 @@ pub struct FragmentTrip {
 }
 
 /// The fate of fragments that overlap.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Overlap {
     /// Nothing arrived.
@@ -320,7 +320,7 @@ pub enum Overlap {
 }
 
 /// One datagram in fragments, two of which overlap with different data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OverlapTrip {
     /// It was sent from inside.
     pub out: bool,
@@ -331,7 +331,7 @@ pub struct OverlapTrip {
 }
 
 /// Mappings of both inside hosts to one destination, opened until none is left or the limit is reached.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Exhaustion {
     /// Inside ports of each host that were tried.
     pub tried: [u32; 2],
@@ -362,7 +362,7 @@ pub struct Exhaustion {
 }
 
 /// A datagram from inside that is longer than the outside link carries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TooLong {
     /// MTU of the outside link, bytes.
     pub link_mtu: u32,
@@ -375,7 +375,7 @@ pub struct TooLong {
 }
 
 /// TCP as it is carried.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TcpCarriage {
     /// The options of a SYN from inside.
     pub options: TcpOptions,
@@ -392,7 +392,7 @@ pub struct TcpCarriage {
 }
 
 /// The options of a SYN, as they arrived.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TcpOptions {
     /// The SYN arrived.
     pub arrived: bool,
@@ -411,7 +411,7 @@ pub struct TcpOptions {
 }
 
 /// The fate of one segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SegmentTrip {
     /// It arrived, with its data.
     pub arrived: bool,
@@ -420,7 +420,7 @@ pub struct SegmentTrip {
 }
 
 /// Two datagrams of two inside hosts to one destination, with the same identification and without DF.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Identification {
     /// The identification as it was sent.
     pub sent: u16,
@@ -431,7 +431,7 @@ pub struct Identification {
 }
 
 /// A protocol other than UDP, TCP and ICMP.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Other {
     /// Generic routing encapsulation (RFC 2784).
@@ -468,7 +468,7 @@ impl Other {
 }
 
 /// One packet of such a protocol from inside, and its answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OtherTrip {
     /// The protocol.
     pub other: Other,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use weir_wire::Tcp;
 
 use crate::ends::{FIRST_PORT, PORT_STEP};
-use crate::{Arrival, Ends, Packet, Published, Setting, Side};
+use crate::{Arrival, Ends, Observations, Packet, Progress, Published, Setting, Side};
 
 /// Port of the control packets, on both sides. No experiment uses it.
 pub(crate) const CONTROL_PORT: u16 = 19_990;
@@ -92,6 +92,7 @@ impl Trip {
 /// Experiments over two ends.
 pub(crate) struct Session<'a> {
     ends: &'a mut dyn Ends,
+    progress: Option<&'a mut dyn Progress>,
     serial: u32,
     next_port: u16,
     /// Published ports of the first inside host that experiments have used.
@@ -105,12 +106,40 @@ pub(crate) struct Session<'a> {
 impl<'a> Session<'a> {
     pub(crate) fn new(ends: &'a mut dyn Ends) -> Self {
         let next_port = ends.first_port();
-        Session { ends, serial: 0, next_port, used_published: 0, sequences: HashMap::new(), died: false }
+        Session {
+            ends,
+            progress: None,
+            serial: 0,
+            next_port,
+            used_published: 0,
+            sequences: HashMap::new(),
+            died: false,
+        }
     }
 
-    /// Names the experiment of the packets that follow.
-    pub(crate) fn begin(&mut self, experiment: &'static str) {
-        self.ends.begin(experiment);
+    /// The same with someone who follows the run.
+    pub(crate) fn followed(ends: &'a mut dyn Ends, progress: &'a mut dyn Progress) -> Self {
+        Session { progress: Some(progress), ..Session::new(ends) }
+    }
+
+    /// Names the experiment of the packets that follow. False: the run is to end before it.
+    pub(crate) fn begin(&mut self, experiment: &'static str) -> bool {
+        let begins = self.progress.as_mut().is_none_or(|progress| progress.begins(experiment));
+        if begins {
+            self.ends.begin(experiment);
+        }
+        begins
+    }
+
+    /// Whether a part of an experiment is wanted now.
+    pub(crate) fn wants_part(&mut self) -> bool {
+        let now = self.now();
+        self.progress.as_mut().is_some_and(|progress| progress.wants_part(now))
+    }
+
+    /// Tells what was seen so far.
+    pub(crate) fn seen(&mut self, seen: &Observations, complete: Option<&'static str>) -> io::Result<()> {
+        self.progress.as_mut().map_or(Ok(()), |progress| progress.seen(seen, complete))
     }
 
     /// Whether the ends can make that experiment, and it asks about such a gateway.

@@ -102,6 +102,9 @@ pub(crate) struct NatLabArgs {
     /// Write the packets of each experiment to DIR/GATEWAY/EXPERIMENT.pcapng, for Wireshark and tcpdump
     #[arg(long, value_name = "DIR")]
     pub(crate) pcap: Option<PathBuf>,
+    /// Keep what is known in FILE, and go on from it if it is there. A complete FILE prints its result at once
+    #[arg(long, value_name = "FILE", conflicts_with = "pcap")]
+    pub(crate) progress: Option<PathBuf>,
     /// Exit with 3 if a MUST or MUST NOT is not met
     #[arg(long)]
     pub(crate) fail_on_must: bool,

@@ -1,6 +1,8 @@
 //! How long mappings live, searched for in parallel: each time has a mapping of its own, because a packet that asks whether a
 //! mapping is there may keep it alive.
 
+mod known;
+
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddrV4;
@@ -8,12 +10,14 @@ use std::time::Duration;
 
 use weir_wire::{Icmp, Tcp};
 
+use known::Known;
+pub use known::bracket;
+
 use super::icmp::echo_data;
 use super::mapping::translation;
 use super::segments::connect;
-use crate::observed::{Idle, IdleTry, Refresh};
 use crate::session::{Protocol, Segment, Session};
-use crate::{Arrival, Observations, Packet, Side};
+use crate::{Arrival, Earlier, Limits, Observations, Packet, Side};
 
 /// Smallest distance of two idle times.
 const STEP: Duration = Duration::from_millis(250);
@@ -77,6 +81,16 @@ enum Purpose {
 }
 
 impl Purpose {
+    /// Those of single packets: the times are searched.
+    const TRIED: [Purpose; 6] = [
+        Purpose::Unanswered,
+        Purpose::Answered,
+        Purpose::Echo,
+        Purpose::Syn,
+        Purpose::Established,
+        Purpose::HalfClosed,
+    ];
+
     /// The rows that such a packet is evidence for.
     fn rows(self) -> &'static [&'static str] {
         match self {
@@ -115,55 +129,35 @@ pub(super) fn all(session: &mut Session<'_>, observations: &mut Observations) ->
     if limit < STEP {
         return Ok(());
     }
+    let known = Known::of(observations.idle.take());
     let mut mappings = Vec::new();
     let mut plan = Vec::new();
-    connections(session, &mut mappings, &mut plan)?;
-    prepare(session, limit, &mut mappings, &mut plan)?;
+    connections(session, &known, &mut mappings, &mut plan)?;
+    prepare(session, &known, &mut mappings, &mut plan)?;
     plan.sort_by_key(|planned| planned.due);
-    let asked = carry_out(session, &mappings, &plan)?;
+    let asked = carry_out(session, &mappings, &plan, &mut |session, asked, sure, rest| {
+        observations.idle = Some(known.with(asked, sure, limit, Some(rest)));
+        session.seen(observations, None)
+    })?;
     let (sure, _) = session.path_is_alive()?;
-    let tries = |purpose| {
-        let of = asked.iter().filter(|asked| asked.purpose == purpose);
-        let mut tries: Vec<IdleTry> = of
-            .map(|a| IdleTry { idle_s: a.idle.as_secs_f64(), alive: a.alive, sure: a.alive || sure })
-            .collect();
-        tries.sort_by(|a, b| a.idle_s.total_cmp(&b.idle_s));
-        tries
-    };
-    let unanswered = tries(Purpose::Unanswered);
-    let expiry = bracket(&unanswered).map(|(alive, dead)| f64::midpoint(alive, dead));
-    let held = |wanted: fn(Purpose) -> Option<f64>| {
-        let fitting =
-            |at: &f64| expiry.is_some_and(|expiry| at * MARGIN < expiry && at * ASKED_AT > expiry * MARGIN);
-        let of = asked.iter().filter_map(|a| wanted(a.purpose).filter(fitting).map(|at| (at, a.alive)));
-        // Several fit: the mapping lives only if all say so.
-        of.reduce(|a, b| (a.0.max(b.0), a.1 && b.1)).map(|(at, alive)| Refresh {
-            packet_at_s: at,
-            asked_at_s: at * ASKED_AT,
-            alive,
-            sure: alive || sure,
-        })
-    };
-    observations.idle = Some(Idle {
-        limit_s: limit.as_secs_f64(),
-        refreshed_out: held(|purpose| if let Purpose::HeldOut(at) = purpose { Some(at) } else { None }),
-        refreshed_in: held(|purpose| if let Purpose::HeldIn(at) = purpose { Some(at) } else { None }),
-        answered: tries(Purpose::Answered),
-        icmp: tries(Purpose::Echo),
-        tcp_opening: tries(Purpose::Syn),
-        tcp_established: tries(Purpose::Established),
-        tcp_half_closed: tries(Purpose::HalfClosed),
-        unanswered,
-    });
+    observations.idle = Some(known.with(&asked, sure, limit, None));
     Ok(())
 }
 
-/// Longest idle time that a mapping survived, and shortest that it did not, s; `None` if there is no such pair, or the tries
-/// contradict each other.
-pub fn bracket(tries: &[IdleTry]) -> Option<(f64, f64)> {
-    let alive = tries.iter().filter(|t| t.alive).map(|t| t.idle_s).fold(0.0, f64::max);
-    let dead = tries.iter().filter(|t| !t.alive).map(|t| t.idle_s).fold(f64::INFINITY, f64::min);
-    (dead.is_finite() && alive < dead).then_some((alive, dead))
+/// Longest idle time that a run with these limits has still to wait for, after an earlier part of it.
+pub fn longest_left(limits: Limits, earlier: &Earlier) -> Duration {
+    if limits.idle < STEP || earlier.complete.contains("idle") {
+        return Duration::ZERO;
+    }
+    let known = &Known::of(earlier.seen.idle.clone());
+    let open = |purpose: Purpose| {
+        let times = match purpose {
+            Purpose::Established | Purpose::HalfClosed => times_of_connections(limits),
+            _ => times(limits.idle, RELATIVE_STEP, &NAMED),
+        };
+        times.into_iter().filter(move |time| known.leaves_open(purpose, *time)).max()
+    };
+    Purpose::TRIED.into_iter().filter_map(open).max().unwrap_or_default()
 }
 
 /// The idle times to try, so far apart as a part of them but near these.
@@ -189,6 +183,14 @@ fn thinned(session: &Session<'_>, times: &[Duration]) -> Vec<Duration> {
     few
 }
 
+/// The same of connections.
+fn times_of_connections(limits: Limits) -> Vec<Duration> {
+    if limits.connections < STEP {
+        return Vec::new();
+    }
+    times(limits.connections, 2.0 * RELATIVE_STEP, &NAMED_OF_CONNECTIONS)
+}
+
 /// Times of a single refresh.
 fn refresh_times(limit: Duration) -> Vec<f64> {
     let mut at = limit.as_secs_f64() / ASKED_AT;
@@ -203,15 +205,18 @@ fn refresh_times(limit: Duration) -> Vec<f64> {
 /// Opens connections of TCP, and plans what is sent to them.
 fn connections(
     session: &mut Session<'_>,
+    known: &Known,
     mappings: &mut Vec<Mapped>,
     plan: &mut Vec<Planned>,
 ) -> io::Result<()> {
-    let limit = session.setting().limits.connections;
-    if limit < STEP || !session.carries_everything() {
+    if !session.carries_everything() {
         return Ok(());
     }
-    for time in thinned(session, &times(limit, 2.0 * RELATIVE_STEP, &NAMED_OF_CONNECTIONS)) {
+    for time in thinned(session, &times_of_connections(session.setting().limits)) {
         for purpose in [Purpose::Established, Purpose::HalfClosed] {
+            if !known.leaves_open(purpose, time) {
+                continue;
+            }
             session.about(purpose.rows());
             let Some(mapped) = open_connection(session, purpose)? else { continue };
             let (mapping, due) = (mappings.len(), mapped.last + time);
@@ -225,22 +230,26 @@ fn connections(
 /// Opens all other mappings, and plans what is sent to them.
 fn prepare(
     session: &mut Session<'_>,
-    limit: Duration,
+    known: &Known,
     mappings: &mut Vec<Mapped>,
     plan: &mut Vec<Planned>,
 ) -> io::Result<()> {
+    let limit = session.setting().limits.idle;
     let times = times(limit, RELATIVE_STEP, &NAMED);
     let few = thinned(session, &times);
     let first = mappings.len();
     session.about(Purpose::Answered.rows());
-    for _ in &few {
+    let answered = || few.iter().filter(|time| known.leaves_open(Purpose::Answered, **time));
+    for _ in answered() {
         mappings.extend(open(session, true)?);
     }
-    session.pass(session.now() + STREAM)?;
+    if mappings.len() > first {
+        session.pass(session.now() + STREAM)?;
+    }
     for mapping in &mut mappings[first..] {
         exchange(session, mapping)?;
     }
-    for (mapping, time) in (first..mappings.len()).zip(&few) {
+    for (mapping, time) in (first..mappings.len()).zip(answered()) {
         let due = mappings[mapping].last + *time;
         plan.push(Planned {
             due,
@@ -255,6 +264,9 @@ fn prepare(
     let held = refreshes.into_iter().flat_map(|at| [(at, Side::Inside), (at, Side::Outside)]);
     for (at, side) in held {
         let purpose = if side == Side::Inside { Purpose::HeldOut(at) } else { Purpose::HeldIn(at) };
+        if !known.leaves_open(purpose, limit) {
+            continue;
+        }
         session.about(purpose.rows());
         let Some(mapped) = open(session, false)? else { continue };
         let (mapping, begun) = (mappings.len(), mapped.last);
@@ -271,7 +283,8 @@ fn prepare(
     }
     for time in times {
         for purpose in [Purpose::Unanswered, Purpose::Echo, Purpose::Syn] {
-            if !matches!(purpose, Purpose::Unanswered) && !session.carries_everything() {
+            let carried = purpose == Purpose::Unanswered || session.carries_everything();
+            if !carried || !known.leaves_open(purpose, time) {
                 continue;
             }
             if !matches!(purpose, Purpose::Echo) && !few.contains(&time) {
@@ -400,8 +413,16 @@ fn exchange(session: &mut Session<'_>, mapping: &mut Mapped) -> io::Result<()> {
     Ok(())
 }
 
+/// Gets what was asked so far, whether the path has carried a control packet since, and what is still to be sent.
+type Part<'a> = dyn FnMut(&mut Session<'_>, &[Asked], bool, &[Planned]) -> io::Result<()> + 'a;
+
 /// Sends everything at its time, and notes which packets reached their hosts.
-fn carry_out(session: &mut Session<'_>, mappings: &[Mapped], plan: &[Planned]) -> io::Result<Vec<Asked>> {
+fn carry_out(
+    session: &mut Session<'_>,
+    mappings: &[Mapped],
+    plan: &[Planned],
+    part: &mut Part<'_>,
+) -> io::Result<Vec<Asked>> {
     let mut asked: Vec<Asked> = Vec::new();
     let mut by_data: HashMap<Vec<u8>, usize> = HashMap::new();
     let note = |arrivals: Vec<Arrival>, asked: &mut Vec<Asked>, by_data: &HashMap<Vec<u8>, usize>| {
@@ -411,7 +432,7 @@ fn carry_out(session: &mut Session<'_>, mappings: &[Mapped], plan: &[Planned]) -
             }
         }
     };
-    for planned in plan {
+    for (n, planned) in plan.iter().enumerate() {
         let arrivals = session.pass(planned.due)?;
         note(arrivals, &mut asked, &by_data);
         let mapping = &mappings[planned.mapping];
@@ -424,6 +445,12 @@ fn carry_out(session: &mut Session<'_>, mappings: &[Mapped], plan: &[Planned]) -
         }
         for _ in 0..session.attempts() {
             session.send_only(planned.side, &packet)?;
+        }
+        if session.wants_part() {
+            // The control packets come after this one, so its answer is there as well, or does not come.
+            let (sure, arrivals) = session.path_is_alive()?;
+            note(arrivals, &mut asked, &by_data);
+            part(session, &asked, sure, &plan[n + 1..])?;
         }
     }
     let patience = session.setting().patience;
@@ -459,18 +486,5 @@ mod tests {
         let connections =
             super::times(Duration::from_secs(7_445), 2.0 * RELATIVE_STEP, &NAMED_OF_CONNECTIONS);
         assert!(connections.len() < 500, "{}", connections.len());
-    }
-
-    #[test]
-    fn a_bracket_needs_both_and_no_contradiction() {
-        let tries = |seen: &[(f64, bool)]| -> Vec<IdleTry> {
-            seen.iter()
-                .map(|(idle_s, alive)| IdleTry { idle_s: *idle_s, alive: *alive, sure: true })
-                .collect()
-        };
-        assert_eq!(bracket(&tries(&[(1.0, true), (2.0, false), (3.0, false)])), Some((1.0, 2.0)));
-        assert_eq!(bracket(&tries(&[(1.0, false)])), Some((0.0, 1.0)));
-        assert_eq!(bracket(&tries(&[(1.0, true)])), None);
-        assert_eq!(bracket(&tries(&[(1.0, false), (2.0, true)])), None);
     }
 }

@@ -14,10 +14,10 @@ mod tcp;
 
 use std::io;
 
-pub use idle::bracket;
+pub use idle::{bracket, longest_left};
 
 use crate::session::{EXHAUSTION, PUBLISHED, Session};
-use crate::{Ends, Observations};
+use crate::{Earlier, Ends, Observations, Progress};
 
 /// One experiment: fills its field.
 type Experiment = fn(&mut Session<'_>, &mut Observations) -> io::Result<()>;
@@ -62,24 +62,43 @@ const EXPERIMENTS: &[Named] = &[
     ),
 ];
 
+/// The names of all, in the order in which they are made.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    EXPERIMENTS.iter().map(|Named(name, ..)| *name)
+}
+
 /// Makes all experiments on one NAT. `step` is called with the name of each before it begins, and ends the run early if it
 /// returns false: the fields of the experiments left are `None`.
 ///
 /// # Errors
 /// If a packet cannot be sent or received.
 pub fn measure(ends: &mut dyn Ends, step: &mut dyn FnMut(&'static str) -> bool) -> io::Result<Observations> {
-    let mut session = Session::new(ends);
-    let mut observations = Observations::default();
+    let mut step = step;
+    measure_from(ends, Earlier::default(), &mut step)
+}
+
+/// The same after an earlier part of the run, on a NAT that behaves as it did then: leaves out the experiments that are complete,
+/// and of one that was broken off the idle times that are decided.
+///
+/// # Errors
+/// As [`measure`], and those of `progress`.
+pub fn measure_from(
+    ends: &mut dyn Ends,
+    earlier: Earlier,
+    progress: &mut dyn Progress,
+) -> io::Result<Observations> {
+    let mut session = Session::followed(ends, progress);
+    let Earlier { complete, seen: mut observations } = earlier;
     for Named(name, experiment, rows) in EXPERIMENTS {
-        if !session.makes(name) {
+        if complete.contains(*name) || !session.makes(name) {
             continue;
         }
-        if !step(name) {
+        if !session.begin(name) {
             break;
         }
-        session.begin(name);
         session.about(rows);
         experiment(&mut session, &mut observations)?;
+        session.seen(&observations, Some(name))?;
     }
     Ok(observations)
 }

@@ -113,7 +113,8 @@ pub(super) const PAGES: &[Page] = &[
                timers. Several are shown side by side: what breaks for whom, and the rows that differ first.\n\n\
                A mapping that outlives --idle is not testable, not met: RFC 4787 asks for two and five minutes, so \
                --preset standard decides these, and --preset long the two hours and four minutes of RFC 5382. \
-               It ends with the command: a run that is broken off begins anew.\n\nLast come the gateway's ports: \
+               With --progress the same command goes on where a run was broken off: complete experiments and decided \
+               idle times are kept; others begin anew, because mappings end with their process.\n\nLast come the gateway's ports: \
                mappings are opened until packets are refused, one gateway after another. Not root: the lab is built in a user namespace, if the kernel allows one.",
         examples: &[
             "weir nat lab",
@@ -122,6 +123,7 @@ pub(super) const PAGES: &[Page] = &[
             "weir nat lab --all --preset standard --markdown",
             "weir nat lab --all --json",
             "weir nat lab --preset long --json",
+            "weir nat lab --preset long --progress long.progress",
             "weir nat lab --idle 0 --mappings 66000",
             "weir nat lab --pcap packets",
             "weir nat lab --sysctl net.netfilter.nf_conntrack_udp_timeout=5",

@@ -19,6 +19,8 @@ pub(crate) struct NatTables {
     pub(crate) weir: &'static str,
     /// RFC 3339, UTC.
     pub(crate) time: String,
+    /// When each part of the run began, with --progress; RFC 3339, UTC.
+    pub(crate) started: Vec<String>,
     /// Version of the kernel.
     pub(crate) kernel: String,
     /// Longest idle time that was tried, s; 0: timers were skipped.

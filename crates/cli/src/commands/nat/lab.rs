@@ -18,9 +18,9 @@ use weir_gateway::nft_masquerade::NftMasquerade;
 use weir_gateway::routed::Routed;
 use weir_gateway::{Journal, Place, Role, Topology, Variant, apply};
 use weir_lab::{Lab, LabOptions, Role as LabRole, Site, SiteSpec};
-use weir_nat::capture::Recorder;
+use weir_nat::capture::{Captured, Recorder};
 use weir_nat::lab::{LabEnds, addresses};
-use weir_nat::{Published, Table, measure};
+use weir_nat::{Ends, Observations, Published, Table, measure_from};
 use weir_report::requirements::{requirements_html, requirements_markdown, requirements_terminal};
 use weir_sys::privilege::Privilege;
 use weir_sys::{ProcRoot, Stop};
@@ -29,6 +29,7 @@ use weir_text::time::duration;
 
 use super::document::{Measured, NatTables};
 use super::page;
+use super::progress::{Circumstances, Follower, ProgressFile};
 use super::saved::Saved;
 use crate::args::nat::{LabGateway, NatLabArgs};
 use crate::documents::print_json;
@@ -70,12 +71,13 @@ pub(crate) fn run(args: &NatLabArgs, color: Color) -> CommandResult {
         ([], false) => vec![LabGateway::NftMasquerade],
         (some, false) => some.to_vec(),
     };
-    let limits = args.limits();
-    let timers = duration(limits.idle.max(limits.connections).as_secs_f64());
-    note(&format!("measures {}; the timers take {timers}", count(wanted.len())));
     let tables = measure_all(&wanted, args, &stop);
     if stop.raised() {
-        return Err(Failure::failed("stopped before the table was complete"));
+        let go_on = args
+            .progress
+            .as_ref()
+            .map_or_else(String::new, |path| format!("; the same command goes on from {}", path.display()));
+        return Err(Failure::failed(format!("stopped before the table was complete{go_on}")));
     }
     let tables = tables?;
     if args.json {
@@ -119,39 +121,84 @@ fn prepare_privilege() -> CommandResult {
 
 /// All gateways at once: each waits for its mappings to end most of the time.
 fn measure_all(wanted: &[LabGateway], args: &NatLabArgs, stop: &Stop) -> Result<NatTables, Failure> {
-    let sysctls: BTreeMap<String, String> = args.sysctls.iter().cloned().collect();
-    let options = LabOptions {
-        sysctls: BTreeMap::from([(LabRole::Gateway, sysctls.clone())]),
-        ..LabOptions::default()
-    };
-    let mut specs: Vec<SiteSpec> = Vec::new();
-    let mut unique: Vec<LabGateway> = Vec::new();
-    for variant in wanted {
-        if unique.contains(variant) {
-            continue;
-        }
-        unique.push(*variant);
-        let topology = variant_of(*variant).topology();
-        specs.push(SiteSpec { name: variant.name(), topology, return_route: true, wan: false });
-    }
-    let lab = Lab::build(&format!("nat-{}", std::process::id()), &options, &specs)?;
-    let results: Vec<Result<Measured, Failure>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (lab.sites().iter().zip(&unique))
-            .map(|(site, variant)| scope.spawn(move || measure_one(site, *variant, args, stop)))
-            .collect();
-        threads.into_iter().map(|t| t.join().unwrap_or_else(|p| std::panic::resume_unwind(p))).collect()
-    });
+    let limits = args.limits();
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").map_err(Failure::failed)?;
+    let circumstances = Circumstances {
+        weir: env!("CARGO_PKG_VERSION").to_owned(),
+        kernel: kernel.trim().to_owned(),
+        idle_s: limits.idle.as_secs_f64(),
+        connections_idle_s: limits.connections.as_secs_f64(),
+        mappings: limits.mappings,
+        sysctls: args.sysctls.iter().cloned().collect(),
+    };
+    let file = args.progress.as_ref();
+    let file = file.map(|path| ProgressFile::open(path, circumstances.clone(), limits)).transpose()?;
+    let mut unique: Vec<LabGateway> = Vec::new();
+    for gateway in wanted {
+        if !unique.contains(gateway) {
+            unique.push(*gateway);
+        }
+    }
+    let earlier = |which: LabGateway| file.as_ref().map(|f| f.earlier(&which.name())).unwrap_or_default();
+    let left: Vec<LabGateway> = unique.iter().copied().filter(|which| !earlier(*which).is_whole()).collect();
+    let mut results = measure_in_lab(&left, args, file.as_ref(), stop)?.into_iter();
+    let all = unique.iter().map(|which| match earlier(*which) {
+        // A complete one was not measured again.
+        known if !left.contains(which) => Ok(measured(*which, known.seen, &[])),
+        _ => results.next().unwrap_or_else(|| Err(Failure::failed("a gateway has no result"))),
+    });
+    let gateways = kept(all.collect(), args.all)?;
+    let Circumstances { kernel, sysctls, .. } = circumstances;
     Ok(NatTables {
         weir: env!("CARGO_PKG_VERSION"),
         time: jiff::Timestamp::now().to_string(),
-        kernel: kernel.trim().to_owned(),
-        idle_s: args.limits().idle.as_secs_f64(),
-        connections_idle_s: args.limits().connections.as_secs_f64(),
-        mappings: args.limits().mappings,
+        started: file.map(|file| file.started()).unwrap_or_default(),
+        kernel,
+        idle_s: limits.idle.as_secs_f64(),
+        connections_idle_s: limits.connections.as_secs_f64(),
+        mappings: limits.mappings,
         sysctls,
-        gateways: kept(results, args.all)?,
+        gateways,
     })
+}
+
+/// Those gateways, each in a lab of its own.
+fn measure_in_lab(
+    gateways: &[LabGateway],
+    args: &NatLabArgs,
+    file: Option<&ProgressFile>,
+    stop: &Stop,
+) -> Result<Vec<Result<Measured, Failure>>, Failure> {
+    if gateways.is_empty() {
+        return Ok(Vec::new());
+    }
+    let limits = args.limits();
+    let timers = match file {
+        Some(file) => {
+            file.begin()?;
+            gateways.iter().map(|which| file.longest_left(&which.name(), limits)).max().unwrap_or_default()
+        }
+        None => limits.idle.max(limits.connections),
+    };
+    let timers = duration(timers.as_secs_f64());
+    note(&format!("measures {}; the timers take {timers}", count(gateways.len())));
+    let sysctls = args.sysctls.iter().cloned().collect();
+    let options =
+        LabOptions { sysctls: BTreeMap::from([(LabRole::Gateway, sysctls)]), ..LabOptions::default() };
+    let specs: Vec<SiteSpec> = gateways.iter().map(|which| site_of(*which)).collect();
+    let lab = Lab::build(&format!("nat-{}", std::process::id()), &options, &specs)?;
+    Ok(std::thread::scope(|scope| {
+        let threads: Vec<_> = (lab.sites().iter().zip(gateways))
+            .map(|(site, which)| scope.spawn(move || measure_one(site, *which, args, file, stop)))
+            .collect();
+        threads.into_iter().map(|t| t.join().unwrap_or_else(|p| std::panic::resume_unwind(p))).collect()
+    }))
+}
+
+/// The hosts and links of a gateway.
+fn site_of(which: LabGateway) -> SiteSpec {
+    let topology = variant_of(which).topology();
+    SiteSpec { name: which.name(), topology, return_route: true, wan: false }
 }
 
 /// The results. With --all, gateways whose programs are missing are left out, with a note.
@@ -167,7 +214,61 @@ fn kept(results: Vec<Result<Measured, Failure>>, all: bool) -> Result<Vec<Measur
     Ok(kept)
 }
 
-fn measure_one(site: &Site, which: LabGateway, args: &NatLabArgs, stop: &Stop) -> Result<Measured, Failure> {
+fn measure_one(
+    site: &Site,
+    which: LabGateway,
+    args: &NatLabArgs,
+    file: Option<&ProgressFile>,
+    stop: &Stop,
+) -> Result<Measured, Failure> {
+    let gateway = which.name();
+    let observed = with_gateway(site, which, || {
+        let mut ends = LabEnds::attach(site, args.limits(), stop).map_err(io::Error::other)?;
+        publishes(which, site, &mut ends);
+        let mut turn = None;
+        let mut begins = |name: &'static str| {
+            if name == FILLS {
+                turn = Some(TURN.lock().unwrap_or_else(PoisonError::into_inner));
+            }
+            step(|| format!("{gateway}: {name}"));
+            !stop.raised()
+        };
+        let earlier = file.map(|file| file.earlier(&gateway)).unwrap_or_default();
+        let kept = ends.now();
+        let mut follower = Follower { gateway: gateway.clone(), file, begins: &mut begins, kept };
+        if args.pcap.is_none() {
+            return measure_from(&mut ends, earlier, &mut follower).map(|seen| (seen, Vec::new()));
+        }
+        let mut recorder = Recorder::new(&mut ends);
+        let seen = measure_from(&mut recorder, earlier, &mut follower)?;
+        Ok((seen, recorder.files()))
+    })?;
+    let (observations, files) =
+        observed.map_err(|e: io::Error| Failure::failed(format!("{gateway}: {e}")))?;
+    if let Some(folder) = &args.pcap {
+        let folder = folder.join(gateway);
+        let failed = |e| Failure::failed(format!("cannot write to {}: {e}", folder.display()));
+        std::fs::create_dir_all(&folder).map_err(failed)?;
+        for captured in &files {
+            let file = folder.join(format!("{}.pcapng", captured.experiment));
+            std::fs::write(file, &captured.file).map_err(failed)?;
+        }
+    }
+    Ok(measured(which, observations, &files))
+}
+
+/// The verdicts of what was seen.
+fn measured(which: LabGateway, observations: Observations, files: &[Captured]) -> Measured {
+    Measured {
+        gateway: which.name(),
+        describes: describe(which),
+        table: Table::of(&observations).with_packets(files),
+        observations,
+    }
+}
+
+/// Makes the site's gateway that one while `f` runs.
+fn with_gateway<T>(site: &Site, which: LabGateway, f: impl FnOnce() -> T) -> Result<T, Failure> {
     let (layers, _list) =
         layers(which, site).map_err(|e| Failure::failed(format!("{}: {e}", which.name())))?;
     let gateway = site.host(LabRole::Gateway).ok_or_else(|| Failure::failed("the lab has no gateway"))?;
@@ -183,42 +284,10 @@ fn measure_one(site: &Site, which: LabGateway, args: &NatLabArgs, stop: &Stop) -
         let code = if missing { MISSING } else { FAILED };
         Failure::new(code, format!("{}: {e}", which.name()))
     })?;
-    let observed =
-        LabEnds::attach(site, args.limits(), stop).map_err(io::Error::other).and_then(|mut ends| {
-            publishes(which, site, &mut ends);
-            let mut turn = None;
-            let mut go_on = |name: &'static str| {
-                if name == FILLS {
-                    turn = Some(TURN.lock().unwrap_or_else(PoisonError::into_inner));
-                }
-                step(|| format!("{}: {name}", which.name()));
-                !stop.raised()
-            };
-            if args.pcap.is_none() {
-                return measure(&mut ends, &mut go_on).map(|seen| (seen, Vec::new()));
-            }
-            let mut recorder = Recorder::new(&mut ends);
-            let seen = measure(&mut recorder, &mut go_on)?;
-            Ok((seen, recorder.files()))
-        });
+    let result = f();
     // In the gateway: an undo in another namespace would find nothing there.
     gateway.run(|| journal.undo()).map_err(Failure::failed)?;
-    let (observations, files) = observed.map_err(|e| Failure::failed(format!("{}: {e}", which.name())))?;
-    if let Some(folder) = &args.pcap {
-        let folder = folder.join(which.name());
-        let failed = |e| Failure::failed(format!("cannot write to {}: {e}", folder.display()));
-        std::fs::create_dir_all(&folder).map_err(failed)?;
-        for captured in &files {
-            let file = folder.join(format!("{}.pcapng", captured.experiment));
-            std::fs::write(file, &captured.file).map_err(failed)?;
-        }
-    }
-    Ok(Measured {
-        gateway: which.name(),
-        describes: describe(which),
-        table: Table::of(&observations).with_packets(&files),
-        observations,
-    })
+    Ok(result)
 }
 
 /// Tells both sides which ports BPF forwards.

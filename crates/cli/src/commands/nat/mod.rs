@@ -5,6 +5,7 @@ pub(crate) mod compare;
 pub(crate) mod document;
 pub(crate) mod lab;
 mod page;
+mod progress;
 pub(crate) mod rows;
 mod saved;
 mod served;

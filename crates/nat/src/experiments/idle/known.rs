@@ -1,0 +1,173 @@
+//! The idle times that are decided, by this part of a run and by earlier ones.
+
+use std::time::Duration;
+
+use super::{ASKED_AT, Asked, MARGIN, Planned, Purpose, STEP};
+use crate::observed::{Idle, IdleTry, Refresh};
+
+/// Longest idle time that a mapping survived, and shortest that it did not, s; `None` if there is no such pair, or the tries
+/// contradict each other.
+pub fn bracket(tries: &[IdleTry]) -> Option<(f64, f64)> {
+    let (alive, dead) = bounds(tries);
+    (dead.is_finite() && alive < dead).then_some((alive, dead))
+}
+
+/// The same two times: 0 if none survived, infinity if all did.
+fn bounds(tries: &[IdleTry]) -> (f64, f64) {
+    let alive = tries.iter().filter(|t| t.alive).map(|t| t.idle_s).fold(0.0, f64::max);
+    let dead = tries.iter().filter(|t| !t.alive).map(|t| t.idle_s).fold(f64::INFINITY, f64::min);
+    (alive, dead)
+}
+
+/// The results of earlier parts.
+#[derive(Debug, Default)]
+pub(super) struct Known(Option<Idle>);
+
+impl Known {
+    /// Tries that contradict each other are dropped: their times are waited for anew.
+    pub(super) fn of(earlier: Option<Idle>) -> Self {
+        let mut known = Known(earlier);
+        for purpose in Purpose::TRIED {
+            let (alive, dead) = bounds(known.tries(purpose));
+            if let Some(tries) = known.0.as_mut().and_then(|idle| tries_of(idle, purpose))
+                && alive >= dead
+            {
+                tries.clear();
+            }
+        }
+        known
+    }
+
+    /// Tries of that purpose.
+    fn tries(&self, purpose: Purpose) -> &[IdleTry] {
+        let Some(idle) = &self.0 else { return &[] };
+        match purpose {
+            Purpose::Unanswered => &idle.unanswered,
+            Purpose::Answered => &idle.answered,
+            Purpose::Echo => &idle.icmp,
+            Purpose::Syn => &idle.tcp_opening,
+            Purpose::Established => &idle.tcp_established,
+            Purpose::HalfClosed => &idle.tcp_half_closed,
+            Purpose::HeldOut(_) | Purpose::HeldIn(_) => &[],
+        }
+    }
+
+    /// Whether a mapping that is left alone for that time would tell something new: those of shorter times that lived, and of
+    /// longer ones that did not, decide it.
+    pub(super) fn leaves_open(&self, purpose: Purpose, time: Duration) -> bool {
+        let done = |refresh: fn(&Idle) -> Option<Refresh>| self.0.as_ref().and_then(refresh).is_some();
+        match purpose {
+            Purpose::HeldOut(_) => !done(|idle| idle.refreshed_out),
+            Purpose::HeldIn(_) => !done(|idle| idle.refreshed_in),
+            _ => {
+                let (alive, dead) = bounds(self.tries(purpose));
+                // The packet that found `dead` was sent a little after its time, and the next shorter time is a step before that.
+                time.as_secs_f64() > alive && (time + STEP / 2).as_secs_f64() < dead
+            }
+        }
+    }
+
+    /// All results together. Silence is believed if the path is `sure` to have carried a control packet since. Until the
+    /// experiment is over, `rest` are the packets that are still to be sent: what they may change is left out.
+    pub(super) fn with(
+        &self,
+        asked: &[Asked],
+        sure: bool,
+        limit: Duration,
+        rest: Option<&[Planned]>,
+    ) -> Idle {
+        let tries = |purpose: Purpose| {
+            let new = asked.iter().filter(|a| a.purpose == purpose && (a.alive || sure || rest.is_none()));
+            let new =
+                new.map(|a| IdleTry { idle_s: a.idle.as_secs_f64(), alive: a.alive, sure: a.alive || sure });
+            let mut tries: Vec<IdleTry> = self.tries(purpose).iter().copied().chain(new).collect();
+            tries.sort_by(|a, b| a.idle_s.total_cmp(&b.idle_s));
+            tries
+        };
+        let unanswered = tries(Purpose::Unanswered);
+        let expiry = bracket(&unanswered).map(|(alive, dead)| f64::midpoint(alive, dead));
+        let held = |wanted: fn(Purpose) -> Option<f64>, known: fn(&Idle) -> Option<Refresh>| {
+            let known = self.0.as_ref().and_then(known);
+            let left = rest.is_some_and(|rest| rest.iter().any(|planned| wanted(planned.purpose).is_some()));
+            if known.is_some() || left || (rest.is_some() && !sure) {
+                return known;
+            }
+            let fitting = |at: &f64| {
+                expiry.is_some_and(|expiry| at * MARGIN < expiry && at * ASKED_AT > expiry * MARGIN)
+            };
+            let of = asked.iter().filter_map(|a| wanted(a.purpose).filter(fitting).map(|at| (at, a.alive)));
+            // Several fit: the mapping lives only if all say so.
+            of.reduce(|a, b| (a.0.max(b.0), a.1 && b.1)).map(|(at, alive)| Refresh {
+                packet_at_s: at,
+                asked_at_s: at * ASKED_AT,
+                alive,
+                sure: alive || sure,
+            })
+        };
+        Idle {
+            limit_s: limit.as_secs_f64(),
+            refreshed_out: held(
+                |purpose| if let Purpose::HeldOut(at) = purpose { Some(at) } else { None },
+                |idle| idle.refreshed_out,
+            ),
+            refreshed_in: held(
+                |purpose| if let Purpose::HeldIn(at) = purpose { Some(at) } else { None },
+                |idle| idle.refreshed_in,
+            ),
+            answered: tries(Purpose::Answered),
+            icmp: tries(Purpose::Echo),
+            tcp_opening: tries(Purpose::Syn),
+            tcp_established: tries(Purpose::Established),
+            tcp_half_closed: tries(Purpose::HalfClosed),
+            unanswered,
+        }
+    }
+}
+
+fn tries_of(idle: &mut Idle, purpose: Purpose) -> Option<&mut Vec<IdleTry>> {
+    Some(match purpose {
+        Purpose::Unanswered => &mut idle.unanswered,
+        Purpose::Answered => &mut idle.answered,
+        Purpose::Echo => &mut idle.icmp,
+        Purpose::Syn => &mut idle.tcp_opening,
+        Purpose::Established => &mut idle.tcp_established,
+        Purpose::HalfClosed => &mut idle.tcp_half_closed,
+        Purpose::HeldOut(_) | Purpose::HeldIn(_) => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tries(seen: &[(f64, bool)]) -> Vec<IdleTry> {
+        seen.iter().map(|(idle_s, alive)| IdleTry { idle_s: *idle_s, alive: *alive, sure: true }).collect()
+    }
+
+    #[test]
+    fn a_bracket_needs_both_and_no_contradiction() {
+        assert_eq!(bracket(&tries(&[(1.0, true), (2.0, false), (3.0, false)])), Some((1.0, 2.0)));
+        assert_eq!(bracket(&tries(&[(1.0, false)])), Some((0.0, 1.0)));
+        assert_eq!(bracket(&tries(&[(1.0, true)])), None);
+        assert_eq!(bracket(&tries(&[(1.0, false), (2.0, true)])), None);
+    }
+
+    #[test]
+    fn only_times_that_are_not_decided_are_left() {
+        let idle = |answered: &[(f64, bool)]| {
+            let none = Known::default().with(&[], true, Duration::from_secs(60), None);
+            Known::of(Some(Idle { answered: tries(answered), ..none }))
+        };
+        let open = |known: &Known, time| known.leaves_open(Purpose::Answered, Duration::from_secs_f64(time));
+        let known = idle(&[(10.0, true), (20.0, true), (40.01, false)]);
+        let open_at = [5.0, 20.0, 20.25, 39.75, 40.0, 41.0].map(|time| open(&known, time));
+        assert_eq!(open_at, [false, false, true, true, false, false]);
+        assert!(known.leaves_open(Purpose::Syn, Duration::from_secs(1)));
+        // All lived so far.
+        let known = idle(&[(10.0, true)]);
+        assert_eq!([9.0, 50.0].map(|time| open(&known, time)), [false, true]);
+        // A contradiction is no knowledge.
+        let known = idle(&[(10.0, false), (20.0, true)]);
+        assert!(open(&known, 5.0) && open(&known, 30.0));
+    }
+}
