@@ -249,7 +249,9 @@ pub fn package(program: &str) -> &str {
         "script" => "bsdutils",
         "ssh" => "openssh-client",
         "sshd" => "openssh-server",
+        "stun" => "stun-client",
         "systemd-run" => "systemd",
+        "turnserver" | "turnutils_natdiscovery" => "coturn",
         tables if tables.starts_with("iptables") || tables.starts_with("ip6tables") => "iptables",
         other => other,
     }

@@ -37,6 +37,9 @@ use crate::exit::{CommandResult, FAILED, Failure, MISSING};
 use crate::output::{Color, print, width};
 use crate::talk::{note, step};
 
+#[cfg(test)]
+mod agreement;
+
 /// The experiment that opens as many mappings as it can. It takes the whole machine, so gateways take turns: no mapping may end
 /// before the last one is open.
 const FILLS: &str = "udp-exhaustion";
