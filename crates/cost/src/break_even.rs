@@ -66,11 +66,6 @@ impl BreakEven {
             [_, rest @ ..] => CostVerdict::At(rest.iter().map(|r| r.from_gb).collect()),
         }
     }
-
-    /// The cheaper option at `gb` of traffic; `None` where both cost the same.
-    pub fn cheaper_at(&self, gb: Amount) -> Option<&str> {
-        self.ranges.iter().rev().find(|r| r.from_gb <= gb).and_then(|r| r.cheaper.as_deref())
-    }
 }
 
 /// Compares `a` and `b` over all traffic with the mix of directions and the hours of `question`.

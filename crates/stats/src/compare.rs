@@ -3,9 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::delays::{Censored, Delays};
+use crate::delays::Censored;
 use crate::order::{median, quantile};
-use crate::quantiles::quantile_rounds;
 use crate::signed_rank::{self, LEAST_ROUNDS};
 use crate::unbounded::Number;
 
@@ -180,12 +179,6 @@ pub fn equivalence_difference<V: Into<Censored> + Copy>(
         .then(|| Equivalence { margin, p: signed_rank::equivalence_p(&effects.low, effects.high(), margin) })
 }
 
-/// Compare a quantile by ratio: [`compare_ratio`] of [`quantile_rounds`], with `n` counting rounds (not
-/// batches). `None` where the latter gives none.
-pub fn compare_quantiles(pairs: &[(&Delays, &Delays)], q: f64) -> Option<Comparison> {
-    Some(Comparison { n: pairs.len(), ..compare_ratio(&quantile_rounds(pairs, q)?)? })
-}
-
 /// A/A noise floor on the ratio scale: the 95th percentile of |ln(A'/A)| over rounds `(A', A)`, where A' is
 /// the baseline under a second name. `None` below six pairs, or if a value is negative.
 ///
@@ -311,24 +304,6 @@ mod tests {
         assert_eq!(equivalence_ratio(&pairs, 0.01).unwrap().p, 1.0);
         let by_difference = equivalence_difference(&pairs, 0.03).unwrap();
         assert_eq!((by_difference.margin, by_difference.p), (3.0, 0.5_f64.powi(8)));
-    }
-
-    #[test]
-    fn quantiles_are_compared_within_rounds_and_rounds_are_counted() {
-        let delays = |ns: u64, n: u64| {
-            let mut delays = Delays::new();
-            delays.record_n(ns, n);
-            delays
-        };
-        // 8 rounds of 6 values: two make a batch with six beyond the median, four batches make no interval.
-        let (variant, baseline) = (delays(20, 6), delays(10, 6));
-        let few = compare_quantiles(&[(&variant, &baseline); 8], 0.5).unwrap();
-        assert!((few.estimate - 2.0).abs() < 1e-12, "{few:?}");
-        assert_eq!((few.n, few.interval, few.p), (8, None, 1.0));
-        let (variant, baseline) = (delays(20, 12), delays(10, 12));
-        let enough = compare_quantiles(&[(&variant, &baseline); 8], 0.5).unwrap();
-        assert_eq!((enough.n, enough.p), (8, 2.0 / 256.0));
-        assert_eq!(compare_quantiles(&[(&variant, &baseline); 1], 0.9), None);
     }
 
     #[test]
