@@ -195,14 +195,6 @@ impl Filter {
         self.kernel.program(at.program())
     }
 
-    /// The number of the program that runs there when it is attached.
-    ///
-    /// # Errors
-    /// If the kernel does not tell.
-    pub fn program_id(&self, at: At) -> weir_bpf::Result<u32> {
-        self.kernel.program(at.program())?.id()
-    }
-
     /// Returns its counts so far.
     ///
     /// # Errors

@@ -97,7 +97,7 @@ fn root_an_attachment_outlives_its_filter_and_takes_programs_of_another_width() 
             let first = filter(&[&["198.18.0.1"]], &[Action::Drop, Action::Allow]);
             let attached = first.attach_apart(1, IN).unwrap();
             attached.pin(&link).unwrap();
-            let id = first.program_id(IN).unwrap();
+            let id = first.program(IN.program()).id().unwrap();
             drop((first, attached));
             assert_eq!(weir_bpf::tcx_programs(1, weir_bpf::Direction::Ingress).unwrap(), [id]);
             let attached = Attached::open_pinned(&link).unwrap();
@@ -105,7 +105,7 @@ fn root_an_attachment_outlives_its_filter_and_takes_programs_of_another_width() 
             assert_eq!((found.program, found.interface), (id, 1));
             let wide = filter(&[&["198.18.0.1"], &["198.18.0.2"], &["198.18.0.3"]], &[Action::Drop]);
             wide.replace(&attached, IN).unwrap();
-            assert_eq!(attached.describe().unwrap().program, wide.program_id(IN).unwrap());
+            assert_eq!(attached.describe().unwrap().program, wide.program(IN.program()).id().unwrap());
             drop(wide);
             assert_eq!(weir_bpf::tcx_programs(1, weir_bpf::Direction::Ingress).unwrap().len(), 1);
             attached.detach().unwrap();
@@ -131,7 +131,7 @@ fn root_a_swap_to_more_lists_than_the_width_holds_replaces_what_is_attached() {
             let after = weir_bpf::tcx_programs(1, weir_bpf::Direction::Ingress).unwrap();
             assert_eq!((before.len(), after.len()), (1, 1));
             assert_ne!(before, after);
-            assert_eq!(after, [filter.program_id(IN).unwrap()]);
+            assert_eq!(after, [filter.program(IN.program()).id().unwrap()]);
             assert!(drops(&filter, "198.18.0.1") && !drops(&filter, "198.18.0.2"));
         })
         .unwrap();

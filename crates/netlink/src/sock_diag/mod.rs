@@ -34,8 +34,6 @@ pub mod state {
     pub const SYN_RECV: u8 = 3;
     /// Over; the ports stay taken for a while.
     pub const TIME_WAIT: u8 = 6;
-    /// Not connected: also every UDP socket without a peer.
-    pub const CLOSE: u8 = 7;
     /// Waits for connections.
     pub const LISTEN: u8 = 10;
 }
