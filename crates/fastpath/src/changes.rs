@@ -6,65 +6,33 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_netlink::PathChange;
 
-/// A kind of change after which every flow is learnt anew.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Change {
-    /// Interfaces, and their forwarding.
-    Links,
-    /// Addresses of interfaces.
-    Addresses,
-    /// Routes.
-    Routes,
-    /// Routing rules.
-    RoutingRules,
-    /// Ethernet addresses of neighbours.
-    Neighbours,
-    /// Rules of nftables.
-    PacketFilter,
-    /// IPsec states and policies.
-    Ipsec,
-    /// More events came than could be read: routes, rules or ends of connections.
-    EventsLost,
-    /// Programs at an interface.
-    Programs,
-    /// Exclusions.
-    Exclusions,
-    /// The table's room: it was full, and has more now.
-    Room,
-}
-
-impl Change {
-    /// All of them.
-    pub const ALL: [Change; 11] = [
-        Change::Links,
-        Change::Addresses,
-        Change::Routes,
-        Change::RoutingRules,
-        Change::Neighbours,
-        Change::PacketFilter,
-        Change::Ipsec,
-        Change::EventsLost,
-        Change::Programs,
-        Change::Exclusions,
-        Change::Room,
-    ];
-
-    /// For people.
-    pub fn words(self) -> &'static str {
-        match self {
-            Change::Links => "interfaces",
-            Change::Addresses => "addresses of interfaces",
-            Change::Routes => "routes",
-            Change::RoutingRules => "routing rules",
-            Change::Neighbours => "neighbours",
-            Change::PacketFilter => "nftables rules",
-            Change::Ipsec => "IPsec policies",
-            Change::EventsLost => "events that were lost",
-            Change::Programs => "programs at an interface",
-            Change::Exclusions => "exclusions",
-            Change::Room => "more room in the table",
-        }
+weir_text::listed! {
+    /// A kind of change after which every flow is learnt anew.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Change {
+        /// Interfaces, and their forwarding.
+        Links = "interfaces",
+        /// Addresses of interfaces.
+        Addresses = "addresses of interfaces",
+        /// Routes.
+        Routes = "routes",
+        /// Routing rules.
+        RoutingRules = "routing rules",
+        /// Ethernet addresses of neighbours.
+        Neighbours = "neighbours",
+        /// Rules of nftables.
+        PacketFilter = "nftables rules",
+        /// IPsec states and policies.
+        Ipsec = "IPsec policies",
+        /// More events came than could be read: routes, rules or ends of connections.
+        EventsLost = "events that were lost",
+        /// Programs at an interface.
+        Programs = "programs at an interface",
+        /// Exclusions.
+        Exclusions = "exclusions",
+        /// The table's room: it was full, and has more now.
+        Room = "more room in the table",
     }
 }
 

@@ -33,66 +33,49 @@ impl Direction {
     }
 }
 
-/// The reason why a packet was translated or not. Untranslated packets were left to the kernel, except for [`Reason::Direct`] and
-/// [`Reason::Failed`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reason {
-    /// It was translated and sent on.
-    Translated,
-    /// It is an ICMP error about a packet of a mapping, and was translated with what it quotes.
-    TranslatedError,
-    /// Neither IPv4 nor IPv6.
-    NotIp,
-    /// It is not for this host, or has a VLAN tag.
-    NotOurs,
-    /// Shorter than its headers, or than it says itself.
-    Malformed,
-    /// IPv4 options or IPv6 extension headers.
-    Options,
-    /// A fragment: only the first one has ports.
-    Fragment,
-    /// From or to no end of a mapping.
-    NotMapped,
-    /// It may not be forwarded any more (TTL or hop limit 1): the kernel says so to the sender.
-    LastHop,
-    /// Longer than the way takes: the kernel says so to the sender, or makes fragments.
-    TooBig,
-    /// From the container, and its way does not lead out of the outer interface; or the container's link is gone.
-    OtherWay,
-    /// From the container, and the host forwards nothing that comes in by its bridge: `net.ipv4.conf.BRIDGE.forwarding`, or
-    /// `net.ipv6.conf.BRIDGE.forwarding`, which `force_forwarding` does not stand in for.
-    NoForwarding,
-    /// From the container, which opens a connection from its port (SYN of TCP): no answer to a client. The host's rules decide
-    /// about such connections.
-    Opens,
-    /// From outside, with a source of the container's network, or (IPv6) of a single link: the host's routing takes it for false.
-    FalseSource,
-    /// From outside to the container's own address and port: thrown away.
-    Direct,
-    /// The kernel refused to rewrite it (no memory): thrown away.
-    Failed,
+weir_text::listed! {
+    /// The reason why a packet was translated or not. Untranslated packets were left to the kernel, except for [`Reason::Direct`] and
+    /// [`Reason::Failed`].
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Reason {
+        /// It was translated and sent on.
+        Translated,
+        /// It is an ICMP error about a packet of a mapping, and was translated with what it quotes.
+        TranslatedError,
+        /// Neither IPv4 nor IPv6.
+        NotIp,
+        /// It is not for this host, or has a VLAN tag.
+        NotOurs,
+        /// Shorter than its headers, or than it says itself.
+        Malformed,
+        /// IPv4 options or IPv6 extension headers.
+        Options,
+        /// A fragment: only the first one has ports.
+        Fragment,
+        /// From or to no end of a mapping.
+        NotMapped,
+        /// It may not be forwarded any more (TTL or hop limit 1): the kernel says so to the sender.
+        LastHop,
+        /// Longer than the way takes: the kernel says so to the sender, or makes fragments.
+        TooBig,
+        /// From the container, and its way does not lead out of the outer interface; or the container's link is gone.
+        OtherWay,
+        /// From the container, and the host forwards nothing that comes in by its bridge: `net.ipv4.conf.BRIDGE.forwarding`, or
+        /// `net.ipv6.conf.BRIDGE.forwarding`, which `force_forwarding` does not stand in for.
+        NoForwarding,
+        /// From the container, which opens a connection from its port (SYN of TCP): no answer to a client. The host's rules decide
+        /// about such connections.
+        Opens,
+        /// From outside, with a source of the container's network, or (IPv6) of a single link: the host's routing takes it for false.
+        FalseSource,
+        /// From outside to the container's own address and port: thrown away.
+        Direct,
+        /// The kernel refused to rewrite it (no memory): thrown away.
+        Failed,
+    }
 }
 
-impl Reason {
-    const ALL: [Reason; WEIR_REASONS as usize] = [
-        Reason::Translated,
-        Reason::TranslatedError,
-        Reason::NotIp,
-        Reason::NotOurs,
-        Reason::Malformed,
-        Reason::Options,
-        Reason::Fragment,
-        Reason::NotMapped,
-        Reason::LastHop,
-        Reason::TooBig,
-        Reason::OtherWay,
-        Reason::NoForwarding,
-        Reason::Opens,
-        Reason::FalseSource,
-        Reason::Direct,
-        Reason::Failed,
-    ];
-}
+const _: () = assert!(Reason::ALL.len() == WEIR_REASONS as usize);
 
 /// Packets and bytes, from the Ethernet header on. Segments that travel as one (GSO) are one packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -8,73 +8,52 @@ use weir_netlink::conntrack::Conntrack;
 use weir_sys::ProcRoot;
 use weir_sys::procfs::Softnet;
 
-/// A counter that only grows, of a network namespace or of the machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Counter {
-    /// Packets and entries that connection tracking refused or evicted (`drop`, `early_drop`).
-    ConntrackDrops,
-    /// Packets that connection tracking made nothing of (`invalid`).
-    ConntrackInvalid,
-    /// Packets dropped because a core's backlog was full.
-    SoftnetDrops,
-    /// Times that a core had to leave packets for later.
-    SoftnetSqueezes,
-    /// Connections that found a full accept queue or backlog.
-    ListenOverflows,
-    /// Datagrams that found a full buffer, or no memory for one.
-    UdpBufferErrors,
-    /// Times that buffers of TCP were short of memory: pressure begun, queues pruned, segments and connections given up.
-    TcpMemory,
-    /// Neighbours that found a full table.
-    NeighbourOverflows,
-    /// Packets thrown away while they waited for a neighbour's address.
-    NeighbourWaits,
-    /// Fragments of packets that were never whole.
-    ReassemblyFailures,
-    /// Packets too long for their next link that could not be fragmented.
-    FragmentationFailures,
-    /// Sources that the reverse path filter refused.
-    ReversePath,
-    /// Packets with a source that may never come from outside.
-    Martians,
-    /// Packets for others while forwarding is off, and packets without a route.
-    Unroutable,
-    /// ICMP messages that the rate limit held back.
-    IcmpLimited,
-    /// Sockets for which there was no room in TIME_WAIT.
-    TimeWaitOverflows,
-    /// Segments refused for their time stamps.
-    OldTimestamps,
-    /// Times that a program had to wait until memory was made free for it.
-    MemoryStalls,
-    /// TCP segments sent again.
-    Retransmits,
+weir_text::listed! {
+    /// A counter that only grows, of a network namespace or of the machine.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Counter {
+        /// Packets and entries that connection tracking refused or evicted (`drop`, `early_drop`).
+        ConntrackDrops = "packets refused and entries evicted by connection tracking, per second",
+        /// Packets that connection tracking made nothing of (`invalid`).
+        ConntrackInvalid = "packets that connection tracking calls invalid, per second",
+        /// Packets dropped because a core's backlog was full.
+        SoftnetDrops = "packets dropped by a full backlog of a core, per second",
+        /// Times that a core had to leave packets for later.
+        SoftnetSqueezes = "times that a core left packets for later, per second",
+        /// Connections that found a full accept queue or backlog.
+        ListenOverflows = "connections that found a full queue, per second",
+        /// Datagrams that found a full buffer, or no memory for one.
+        UdpBufferErrors = "datagrams that found a full buffer, per second",
+        /// Times that buffers of TCP were short of memory: pressure begun, queues pruned, segments and connections given up.
+        TcpMemory = "times that buffers of TCP were short of memory, per second",
+        /// Neighbours that found a full table.
+        NeighbourOverflows = "neighbours that found a full table, per second",
+        /// Packets thrown away while they waited for a neighbour's address.
+        NeighbourWaits = "packets dropped while they waited for a neighbour, per second",
+        /// Fragments of packets that were never whole.
+        ReassemblyFailures = "fragments that were never whole, per second",
+        /// Packets too long for their next link that could not be fragmented.
+        FragmentationFailures = "packets too long for their next link, per second",
+        /// Sources that the reverse path filter refused.
+        ReversePath = "sources that the reverse path filter refused, per second",
+        /// Packets with a source that may never come from outside.
+        Martians = "packets with impossible sources, per second",
+        /// Packets for others while forwarding is off, and packets without a route.
+        Unroutable = "packets that are not forwarded or have no route, per second",
+        /// ICMP messages that the rate limit held back.
+        IcmpLimited = "ICMP messages held back by the rate limit, per second",
+        /// Sockets for which there was no room in TIME_WAIT.
+        TimeWaitOverflows = "sockets without room in TIME_WAIT, per second",
+        /// Segments refused for their time stamps.
+        OldTimestamps = "segments refused for their time stamps, per second",
+        /// Times that a program had to wait until memory was made free for it.
+        MemoryStalls = "waits until memory was made free, per second",
+        /// TCP segments sent again.
+        Retransmits = "TCP segments sent again, per second",
+    }
 }
 
 impl Counter {
-    /// All of them.
-    pub const ALL: [Counter; 19] = [
-        Counter::ConntrackDrops,
-        Counter::ConntrackInvalid,
-        Counter::SoftnetDrops,
-        Counter::SoftnetSqueezes,
-        Counter::ListenOverflows,
-        Counter::UdpBufferErrors,
-        Counter::TcpMemory,
-        Counter::NeighbourOverflows,
-        Counter::NeighbourWaits,
-        Counter::ReassemblyFailures,
-        Counter::FragmentationFailures,
-        Counter::ReversePath,
-        Counter::Martians,
-        Counter::Unroutable,
-        Counter::IcmpLimited,
-        Counter::TimeWaitOverflows,
-        Counter::OldTimestamps,
-        Counter::MemoryStalls,
-        Counter::Retransmits,
-    ];
-
     /// As on the command line, in JSON and in journals.
     pub fn name(self) -> &'static str {
         match self {
@@ -97,33 +76,6 @@ impl Counter {
             Counter::OldTimestamps => "old-timestamps",
             Counter::MemoryStalls => "memory-stalls",
             Counter::Retransmits => "tcp-retransmits",
-        }
-    }
-
-    /// For people.
-    pub fn words(self) -> &'static str {
-        match self {
-            Counter::ConntrackDrops => {
-                "packets refused and entries evicted by connection tracking, per second"
-            }
-            Counter::ConntrackInvalid => "packets that connection tracking calls invalid, per second",
-            Counter::SoftnetDrops => "packets dropped by a full backlog of a core, per second",
-            Counter::SoftnetSqueezes => "times that a core left packets for later, per second",
-            Counter::ListenOverflows => "connections that found a full queue, per second",
-            Counter::UdpBufferErrors => "datagrams that found a full buffer, per second",
-            Counter::TcpMemory => "times that buffers of TCP were short of memory, per second",
-            Counter::NeighbourOverflows => "neighbours that found a full table, per second",
-            Counter::NeighbourWaits => "packets dropped while they waited for a neighbour, per second",
-            Counter::ReassemblyFailures => "fragments that were never whole, per second",
-            Counter::FragmentationFailures => "packets too long for their next link, per second",
-            Counter::ReversePath => "sources that the reverse path filter refused, per second",
-            Counter::Martians => "packets with impossible sources, per second",
-            Counter::Unroutable => "packets that are not forwarded or have no route, per second",
-            Counter::IcmpLimited => "ICMP messages held back by the rate limit, per second",
-            Counter::TimeWaitOverflows => "sockets without room in TIME_WAIT, per second",
-            Counter::OldTimestamps => "segments refused for their time stamps, per second",
-            Counter::MemoryStalls => "waits until memory was made free, per second",
-            Counter::Retransmits => "TCP segments sent again, per second",
         }
     }
 

@@ -61,100 +61,53 @@ pub struct Evidence {
     pub cost: Cost,
 }
 
-/// A source of evidence that may be missing by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Plane {
-    /// Protocol counters (snmp, netstat, snmp6) and gauges.
-    Counters,
-    /// Interfaces: counters, features, addresses.
-    Interfaces,
-    /// Counters of the network card's driver (ethtool -S).
-    Driver,
-    /// Queueing disciplines.
-    Qdiscs,
-    /// Cores: softnet, ticks, steal.
-    Cores,
-    /// Pressure (PSI), memory, control groups.
-    Pressure,
-    /// Packets thrown away, with reason and place.
-    Drops,
-    /// TCP retransmissions and resets as they happen.
-    Flows,
-    /// Statistics of connection tracking (ctnetlink).
-    ConntrackStatistics,
-    /// The table of connections.
-    Connections,
-    /// Rules of nftables and iptables.
-    Rules,
-    /// Sockets (sock_diag).
-    Sockets,
-    /// Neighbours.
-    Neighbours,
-    /// Routes and policy.
-    Routes,
-    /// Programs on interfaces (XDP, tc).
-    Programs,
-    /// Settings (sysctl).
-    Settings,
-    /// The fast path of weir.
-    FastPath,
-    /// TCP connections of others that pass through (a BPF program at interfaces).
-    Transit,
-    /// The kernel's log.
-    Log,
-}
-
-impl Plane {
-    /// For people.
-    pub fn words(self) -> &'static str {
-        match self {
-            Plane::Counters => "protocol counters",
-            Plane::Interfaces => "interfaces",
-            Plane::Driver => "driver counters",
-            Plane::Qdiscs => "queueing disciplines",
-            Plane::Cores => "cores",
-            Plane::Pressure => "pressure and memory",
-            Plane::Drops => "dropped packets",
-            Plane::Flows => "retransmissions and resets",
-            Plane::ConntrackStatistics => "conntrack statistics",
-            Plane::Connections => "connections",
-            Plane::Rules => "rules",
-            Plane::Sockets => "sockets",
-            Plane::Neighbours => "neighbours",
-            Plane::Routes => "routes",
-            Plane::Programs => "BPF programs",
-            Plane::Settings => "settings",
-            Plane::FastPath => "fast path",
-            Plane::Transit => "TCP in transit",
-            Plane::Log => "kernel log",
-        }
+weir_text::listed! {
+    /// A source of evidence that may be missing by itself.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Plane {
+        /// Protocol counters (snmp, netstat, snmp6) and gauges.
+        Counters = "protocol counters",
+        /// Interfaces: counters, features, addresses.
+        Interfaces = "interfaces",
+        /// Counters of the network card's driver (ethtool -S).
+        Driver = "driver counters",
+        /// Queueing disciplines.
+        Qdiscs = "queueing disciplines",
+        /// Cores: softnet, ticks, steal.
+        Cores = "cores",
+        /// Pressure (PSI), memory, control groups.
+        Pressure = "pressure and memory",
+        /// Packets thrown away, with reason and place.
+        Drops = "dropped packets",
+        /// TCP retransmissions and resets as they happen.
+        Flows = "retransmissions and resets",
+        /// Statistics of connection tracking (ctnetlink).
+        ConntrackStatistics = "conntrack statistics",
+        /// The table of connections.
+        Connections = "connections",
+        /// Rules of nftables and iptables.
+        Rules = "rules",
+        /// Sockets (sock_diag).
+        Sockets = "sockets",
+        /// Neighbours.
+        Neighbours = "neighbours",
+        /// Routes and policy.
+        Routes = "routes",
+        /// Programs on interfaces (XDP, tc).
+        Programs = "BPF programs",
+        /// Settings (sysctl).
+        Settings = "settings",
+        /// The fast path of weir.
+        FastPath = "fast path",
+        /// TCP connections of others that pass through (a BPF program at interfaces).
+        Transit = "TCP in transit",
+        /// The kernel's log.
+        Log = "kernel log",
     }
 }
 
-/// All planes.
-#[cfg(test)]
-pub(crate) const OF_ALL: [Plane; 19] = [
-    Plane::Counters,
-    Plane::Interfaces,
-    Plane::Driver,
-    Plane::Qdiscs,
-    Plane::Cores,
-    Plane::Pressure,
-    Plane::Drops,
-    Plane::Flows,
-    Plane::ConntrackStatistics,
-    Plane::Connections,
-    Plane::Rules,
-    Plane::Sockets,
-    Plane::Neighbours,
-    Plane::Routes,
-    Plane::Programs,
-    Plane::Settings,
-    Plane::Log,
-    Plane::FastPath,
-    Plane::Transit,
-];
+impl Plane {}
 
 /// Whether a plane was in sight.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

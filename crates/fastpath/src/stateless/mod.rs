@@ -51,63 +51,46 @@ impl Side {
     }
 }
 
-/// The fate of a packet. Untranslated packets were left to the kernel, except for [`Step::Failed`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// It was translated and sent on.
-    Translated,
-    /// It is an ICMP error, and was translated with the packet that it quotes.
-    TranslatedError,
-    /// Not of the IP version of the prefixes.
-    NotIp,
-    /// It is not for this host by its Ethernet address, or has a VLAN tag.
-    NotOurs,
-    /// Shorter than its headers or than it says itself, or with a wrong header checksum.
-    Malformed,
-    /// IPv4 options or IPv6 extension headers other than a fragment's.
-    Options,
-    /// A fragment of an ICMP error.
-    Fragment,
-    /// Neither from nor to the prefix, or an error about a packet that is not.
-    NotMapped,
-    /// An address of the prefix that RFC 6296 cannot translate.
-    NoImage,
-    /// A protocol whose checksum or signature covers the addresses and is not known here (DCCP, UDP-Lite, AH), and neighbour discovery.
-    OtherProtocol,
-    /// Source or destination is no unicast address that may cross a router, or an inside source comes from outside.
-    FalseAddress,
-    /// It may not be forwarded any more (TTL or hop limit 1).
-    LastHop,
-    /// Longer than the way takes.
-    TooBig,
-    /// Its way does not lead out of the other interface.
-    OtherWay,
-    /// The host does not forward what comes in there: `net.ipv4.conf.INTERFACE.forwarding`, or that of `ipv6`.
-    NoForwarding,
-    /// The kernel refused to rewrite it (no memory): dropped.
-    Failed,
+weir_text::listed! {
+    /// The fate of a packet. Untranslated packets were left to the kernel, except for [`Step::Failed`].
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Step {
+        /// It was translated and sent on.
+        Translated,
+        /// It is an ICMP error, and was translated with the packet that it quotes.
+        TranslatedError,
+        /// Not of the IP version of the prefixes.
+        NotIp,
+        /// It is not for this host by its Ethernet address, or has a VLAN tag.
+        NotOurs,
+        /// Shorter than its headers or than it says itself, or with a wrong header checksum.
+        Malformed,
+        /// IPv4 options or IPv6 extension headers other than a fragment's.
+        Options,
+        /// A fragment of an ICMP error.
+        Fragment,
+        /// Neither from nor to the prefix, or an error about a packet that is not.
+        NotMapped,
+        /// An address of the prefix that RFC 6296 cannot translate.
+        NoImage,
+        /// A protocol whose checksum or signature covers the addresses and is not known here (DCCP, UDP-Lite, AH), and neighbour discovery.
+        OtherProtocol,
+        /// Source or destination is no unicast address that may cross a router, or an inside source comes from outside.
+        FalseAddress,
+        /// It may not be forwarded any more (TTL or hop limit 1).
+        LastHop,
+        /// Longer than the way takes.
+        TooBig,
+        /// Its way does not lead out of the other interface.
+        OtherWay,
+        /// The host does not forward what comes in there: `net.ipv4.conf.INTERFACE.forwarding`, or that of `ipv6`.
+        NoForwarding,
+        /// The kernel refused to rewrite it (no memory): dropped.
+        Failed,
+    }
 }
 
-impl Step {
-    const ALL: [Step; WEIR_STEPS as usize] = [
-        Step::Translated,
-        Step::TranslatedError,
-        Step::NotIp,
-        Step::NotOurs,
-        Step::Malformed,
-        Step::Options,
-        Step::Fragment,
-        Step::NotMapped,
-        Step::NoImage,
-        Step::OtherProtocol,
-        Step::FalseAddress,
-        Step::LastHop,
-        Step::TooBig,
-        Step::OtherWay,
-        Step::NoForwarding,
-        Step::Failed,
-    ];
-}
+const _: () = assert!(Step::ALL.len() == WEIR_STEPS as usize);
 
 /// The programs' counters. Segments that travel as one (GSO) are one packet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Evidence of a gateway with a fast path.
 
-use crate::evidence::{Delta, Evidence, FastPath, FastPathProcess, Interface, Namespace, OF_ALL, Sight};
+use crate::evidence::{Delta, Evidence, FastPath, FastPathProcess, Interface, Namespace, Plane, Sight};
 
 /// Ten seconds of a gateway that carries nine of ten packets, and has no fault.
 pub(super) fn healthy() -> FastPath {
@@ -45,7 +45,7 @@ pub(super) fn host(fastpath: FastPath) -> Evidence {
     Evidence {
         window_s: 10.0,
         namespaces: vec![namespace],
-        planes: OF_ALL.map(|plane| (plane, Sight::Seen)).into(),
+        planes: Plane::ALL.map(|plane| (plane, Sight::Seen)).into(),
         ..Evidence::default()
     }
 }

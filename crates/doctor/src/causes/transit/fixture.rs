@@ -1,7 +1,7 @@
 //! Evidence of a gateway through which connections pass.
 
 use crate::evidence::{
-    DropGroup, Evidence, Interface, Namespace, OF_ALL, Repeated, Sample, Sight, Transit, TransitNetwork,
+    DropGroup, Evidence, Interface, Namespace, Plane, Repeated, Sample, Sight, Transit, TransitNetwork,
 };
 
 /// Ten seconds of a gateway with these networks, and without any loss.
@@ -31,7 +31,7 @@ pub(super) fn host(networks: Vec<TransitNetwork>) -> Evidence {
     Evidence {
         window_s: 10.0,
         namespaces: vec![namespace],
-        planes: OF_ALL.map(|plane| (plane, Sight::Seen)).into(),
+        planes: Plane::ALL.map(|plane| (plane, Sight::Seen)).into(),
         ..Evidence::default()
     }
 }
