@@ -4,127 +4,77 @@ use std::collections::BTreeMap;
 
 use weir_sys::{ProcRoot, Result, sysctl};
 
-/// Settings that a cause asks for.
-const SETTINGS: &[&str] = &[
+/// Settings that a cause asks for, by what their names begin with.
+const SETTINGS: &[(&str, &str)] = &[
     // Routing, and what a packet's addresses must be.
-    "net.ipv4.ip_forward",
-    "net.ipv4.ip_forward_use_pmtu",
-    "net.ipv4.ip_no_pmtu_disc",
-    "net.ipv4.ip_default_ttl",
-    "net.ipv4.ip_early_demux",
-    "net.ipv4.ip_nonlocal_bind",
-    "net.ipv4.fwmark_reflect",
-    "net.ipv4.route.min_pmtu",
-    "net.ipv4.route.mtu_expires",
-    "net.ipv4.conf.all.forwarding",
-    "net.ipv4.conf.all.rp_filter",
-    "net.ipv4.conf.default.rp_filter",
-    "net.ipv4.conf.all.log_martians",
-    "net.ipv4.conf.all.accept_local",
-    "net.ipv4.conf.all.accept_redirects",
-    "net.ipv4.conf.all.send_redirects",
-    "net.ipv4.conf.all.route_localnet",
-    "net.ipv4.conf.all.src_valid_mark",
-    "net.ipv6.conf.all.forwarding",
-    "net.ipv6.conf.all.disable_ipv6",
-    "net.ipv6.route.mtu_expires",
+    (
+        "net.ipv4",
+        "ip_forward ip_forward_use_pmtu ip_no_pmtu_disc ip_default_ttl ip_early_demux ip_nonlocal_bind \
+         fwmark_reflect",
+    ),
+    ("net.ipv4.route", "min_pmtu mtu_expires"),
+    (
+        "net.ipv4.conf.all",
+        "forwarding rp_filter log_martians accept_local accept_redirects send_redirects route_localnet \
+         src_valid_mark",
+    ),
+    ("net.ipv4.conf.default", "rp_filter"),
+    ("net.ipv6.conf.all", "forwarding disable_ipv6"),
+    ("net.ipv6.route", "mtu_expires"),
     // Neighbours.
-    "net.ipv4.conf.all.arp_ignore",
-    "net.ipv4.conf.all.arp_announce",
-    "net.ipv4.conf.all.arp_filter",
-    "net.ipv4.conf.all.proxy_arp",
-    "net.ipv4.neigh.default.unres_qlen",
-    "net.ipv4.neigh.default.unres_qlen_bytes",
-    "net.ipv4.neigh.default.mcast_solicit",
-    "net.ipv4.neigh.default.gc_stale_time",
-    "net.ipv4.neigh.default.base_reachable_time_ms",
-    "net.ipv6.neigh.default.unres_qlen_bytes",
+    ("net.ipv4.conf.all", "arp_ignore arp_announce arp_filter proxy_arp"),
+    (
+        "net.ipv4.neigh.default",
+        "unres_qlen unres_qlen_bytes mcast_solicit gc_stale_time base_reachable_time_ms",
+    ),
+    ("net.ipv6.neigh.default", "unres_qlen_bytes"),
     // ICMP and fragments.
-    "net.ipv4.icmp_msgs_per_sec",
-    "net.ipv4.icmp_msgs_burst",
-    "net.ipv4.icmp_ratelimit",
-    "net.ipv4.icmp_ratemask",
-    "net.ipv4.icmp_echo_ignore_all",
-    "net.ipv4.ipfrag_high_thresh",
-    "net.ipv4.ipfrag_low_thresh",
-    "net.ipv4.ipfrag_time",
-    "net.ipv4.ipfrag_max_dist",
-    "net.ipv6.icmp.ratelimit",
-    "net.ipv6.ip6frag_high_thresh",
-    "net.ipv6.ip6frag_time",
+    (
+        "net.ipv4",
+        "icmp_msgs_per_sec icmp_msgs_burst icmp_ratelimit icmp_ratemask icmp_echo_ignore_all \
+         ipfrag_high_thresh ipfrag_low_thresh ipfrag_time ipfrag_max_dist",
+    ),
+    ("net.ipv6.icmp", "ratelimit"),
+    ("net.ipv6", "ip6frag_high_thresh ip6frag_time"),
     // Ports and sockets.
-    "net.ipv4.ip_local_port_range",
-    "net.ipv4.ip_local_reserved_ports",
-    "net.ipv4.tcp_syncookies",
-    "net.ipv4.tcp_max_syn_backlog",
-    "net.ipv4.tcp_abort_on_overflow",
-    "net.ipv4.tcp_max_tw_buckets",
-    "net.ipv4.tcp_tw_reuse",
-    "net.ipv4.tcp_fin_timeout",
-    "net.ipv4.tcp_syn_retries",
-    "net.ipv4.tcp_synack_retries",
-    "net.ipv4.tcp_timestamps",
-    "net.ipv4.tcp_sack",
-    "net.ipv4.tcp_window_scaling",
-    "net.ipv4.tcp_adv_win_scale",
-    "net.ipv4.tcp_moderate_rcvbuf",
-    "net.ipv4.tcp_mtu_probing",
-    "net.ipv4.tcp_base_mss",
-    "net.ipv4.tcp_min_snd_mss",
-    "net.ipv4.tcp_rmem",
-    "net.ipv4.tcp_wmem",
-    "net.ipv4.tcp_congestion_control",
-    "net.ipv4.udp_rmem_min",
-    "net.core.somaxconn",
+    (
+        "net.ipv4",
+        "ip_local_port_range ip_local_reserved_ports tcp_syncookies tcp_max_syn_backlog \
+         tcp_abort_on_overflow tcp_max_tw_buckets tcp_tw_reuse tcp_fin_timeout tcp_syn_retries \
+         tcp_synack_retries tcp_timestamps tcp_sack tcp_window_scaling tcp_adv_win_scale \
+         tcp_moderate_rcvbuf tcp_mtu_probing tcp_base_mss tcp_min_snd_mss tcp_rmem tcp_wmem \
+         tcp_congestion_control udp_rmem_min",
+    ),
+    ("net.core", "somaxconn"),
     // Connection tracking, and what bridges hand to rules.
-    "net.netfilter.nf_conntrack_tcp_be_liberal",
-    "net.netfilter.nf_conntrack_tcp_loose",
-    "net.netfilter.nf_conntrack_tcp_ignore_invalid_rst",
-    "net.netfilter.nf_conntrack_tcp_max_retrans",
-    "net.netfilter.nf_conntrack_checksum",
-    "net.netfilter.nf_conntrack_acct",
-    "net.netfilter.nf_conntrack_helper",
-    "net.netfilter.nf_conntrack_log_invalid",
-    "net.netfilter.nf_conntrack_generic_timeout",
-    "net.netfilter.nf_conntrack_tcp_timeout_established",
-    "net.netfilter.nf_conntrack_tcp_timeout_time_wait",
-    "net.netfilter.nf_conntrack_tcp_timeout_close_wait",
-    "net.netfilter.nf_conntrack_tcp_timeout_fin_wait",
-    "net.netfilter.nf_conntrack_tcp_timeout_last_ack",
-    "net.netfilter.nf_conntrack_tcp_timeout_unacknowledged",
-    "net.netfilter.nf_conntrack_tcp_timeout_syn_sent",
-    "net.netfilter.nf_conntrack_tcp_timeout_syn_recv",
-    "net.netfilter.nf_conntrack_udp_timeout",
-    "net.netfilter.nf_conntrack_udp_timeout_stream",
-    "net.netfilter.nf_conntrack_icmp_timeout",
-    "net.netfilter.nf_conntrack_frag6_high_thresh",
-    "net.netfilter.nf_conntrack_frag6_timeout",
-    "net.bridge.bridge-nf-call-iptables",
-    "net.bridge.bridge-nf-call-ip6tables",
-    "net.bridge.bridge-nf-call-arptables",
-    "net.bridge.bridge-nf-filter-vlan-tagged",
+    (
+        "net.netfilter",
+        "nf_conntrack_tcp_be_liberal nf_conntrack_tcp_loose nf_conntrack_tcp_ignore_invalid_rst \
+         nf_conntrack_tcp_max_retrans nf_conntrack_checksum nf_conntrack_acct nf_conntrack_helper \
+         nf_conntrack_log_invalid nf_conntrack_generic_timeout nf_conntrack_tcp_timeout_established \
+         nf_conntrack_tcp_timeout_time_wait nf_conntrack_tcp_timeout_close_wait \
+         nf_conntrack_tcp_timeout_fin_wait nf_conntrack_tcp_timeout_last_ack \
+         nf_conntrack_tcp_timeout_unacknowledged nf_conntrack_tcp_timeout_syn_sent \
+         nf_conntrack_tcp_timeout_syn_recv nf_conntrack_udp_timeout nf_conntrack_udp_timeout_stream \
+         nf_conntrack_icmp_timeout nf_conntrack_frag6_high_thresh nf_conntrack_frag6_timeout",
+    ),
+    (
+        "net.bridge",
+        "bridge-nf-call-iptables bridge-nf-call-ip6tables bridge-nf-call-arptables \
+         bridge-nf-filter-vlan-tagged",
+    ),
 ];
 
-/// Settings that each interface has for itself.
-const OF_INTERFACES: &[(&str, &[&str])] = &[
+/// Settings that each interface has for itself, likewise.
+const OF_INTERFACES: &[(&str, &str)] = &[
     (
-        "ipv4.conf",
-        &[
-            "rp_filter",
-            "forwarding",
-            "accept_local",
-            "route_localnet",
-            "src_valid_mark",
-            "arp_filter",
-            "arp_ignore",
-            "ignore_routes_with_linkdown",
-            "log_martians",
-            "proxy_arp",
-        ],
+        "net.ipv4.conf",
+        "rp_filter forwarding accept_local route_localnet src_valid_mark arp_filter arp_ignore \
+         ignore_routes_with_linkdown log_martians proxy_arp",
     ),
-    ("ipv4.neigh", &["unres_qlen_bytes"]),
-    ("ipv6.neigh", &["unres_qlen_bytes"]),
-    ("ipv6.conf", &["forwarding", "disable_ipv6", "accept_ra"]),
+    ("net.ipv4.neigh", "unres_qlen_bytes"),
+    ("net.ipv6.neigh", "unres_qlen_bytes"),
+    ("net.ipv6.conf", "forwarding disable_ipv6 accept_ra"),
 ];
 
 /// Those of the calling thread's namespace, and of its interfaces by name.
@@ -141,16 +91,14 @@ pub(super) fn read(root: &ProcRoot, interfaces: &[&str]) -> Result<BTreeMap<Stri
 
 /// Names of all that is read.
 pub(super) fn names(interfaces: &[&str]) -> impl Iterator<Item = String> {
-    let of_interface = |interface: &&str| {
-        // A dot in an interface's name is written as a slash, as sysctl(8) does.
-        let interface = interface.replace('.', "/");
-        let of = move |(group, names): &(&str, &[&str])| -> Vec<String> {
-            names.iter().map(|name| format!("net.{}.{interface}.{name}", group)).collect()
-        };
-        OF_INTERFACES.iter().flat_map(of).collect::<Vec<_>>()
+    let of = |(begin, names): &(&str, &str), interface: &str| -> Vec<String> {
+        names.split(' ').map(|name| format!("{begin}.{interface}{name}")).collect()
     };
-    let of_interfaces: Vec<String> = interfaces.iter().flat_map(of_interface).collect();
-    SETTINGS.iter().map(|name| (*name).to_owned()).chain(of_interfaces)
+    // A dot in an interface's name is written as a slash, as sysctl(8) does.
+    let interfaces: Vec<String> = interfaces.iter().map(|name| name.replace('.', "/") + ".").collect();
+    let of_interface =
+        move |interface: String| OF_INTERFACES.iter().flat_map(move |group| of(group, &interface));
+    SETTINGS.iter().flat_map(move |group| of(group, "")).chain(interfaces.into_iter().flat_map(of_interface))
 }
 
 #[cfg(test)]
@@ -178,7 +126,7 @@ mod tests {
 
     #[test]
     fn no_setting_is_asked_for_twice() {
-        let distinct: std::collections::BTreeSet<_> = SETTINGS.iter().collect();
-        assert_eq!(distinct.len(), SETTINGS.len());
+        let distinct: std::collections::BTreeSet<_> = names(&[]).collect();
+        assert_eq!(distinct.len(), names(&[]).count());
     }
 }

@@ -6,36 +6,11 @@ use crate::evidence::Namespace;
 use crate::finding::Fix;
 
 /// Programs that work on the namespace that they are started in.
-const OF_NAMESPACES: &[&str] = &[
-    "nft",
-    "iptables-save",
-    "iptables-restore",
-    "ip6tables-save",
-    "ip6tables-restore",
-    "iptables-legacy-save",
-    "iptables-legacy-restore",
-    "ip6tables-legacy-save",
-    "ip6tables-legacy-restore",
-    "iptables",
-    "ip6tables",
-    "iptables-nft",
-    "ip6tables-nft",
-    "iptables-legacy",
-    "ip6tables-legacy",
-    "ipset",
-    "ip",
-    "tc",
-    "bridge",
-    "ethtool",
-    "sysctl",
-    "conntrack",
-    "ss",
-    "nstat",
-    "tcpdump",
-    "ping",
-    "mtr",
-    "wg",
-];
+const OF_NAMESPACES: &str = "\
+    nft iptables-save iptables-restore ip6tables-save ip6tables-restore iptables-legacy-save \
+    iptables-legacy-restore ip6tables-legacy-save ip6tables-legacy-restore iptables ip6tables iptables-nft \
+    ip6tables-nft iptables-legacy ip6tables-legacy ipset ip tc bridge ethtool sysctl conntrack ss nstat \
+    tcpdump ping mtr wg";
 
 /// Makes the commands of a finding ones that work where they are typed: in the namespace that weir is in. A fix for a namespace
 /// that no command leads into has none: typed here, it would change this namespace instead.
@@ -133,7 +108,7 @@ fn needs_entry(line: &str) -> bool {
         let mut words = command.split_whitespace().skip_while(|word| *word == "do");
         let program = words.next().unwrap_or_default();
         let named = program == "ip" && words.next() == Some("netns");
-        OF_NAMESPACES.contains(&program) && !named
+        OF_NAMESPACES.split(' ').any(|one| one == program) && !named
     };
     let shown = line.contains("/proc/net/") || line.contains(SYS);
     (shown || line.split([';', '|', '&', '(', ')']).any(of_namespace)) && !is_of_machine(line)
