@@ -158,7 +158,7 @@ pub(super) fn summary<'a>(stacks: impl Iterator<Item = (Vec<&'a str>, u64)>, sha
     }
     let seen = Part::ALL.into_iter().filter(|part| parts[*part as usize] > 0);
     profile.parts =
-        seen.map(|part| PartSamples { name: part.name().into(), samples: parts[part as usize] }).collect();
+        seen.map(|part| PartSamples { name: part.words().into(), samples: parts[part as usize] }).collect();
     // Equal counts in the order of names: the same samples make the same record.
     let mut paths: Vec<(Vec<&str>, u64)> = paths.into_iter().collect();
     paths.sort_by(|a, b| (Reverse(a.1), &a.0).cmp(&(Reverse(b.1), &b.0)));

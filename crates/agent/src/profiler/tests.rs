@@ -32,7 +32,7 @@ fn profile_of(folded: &str, shared: bool) -> weir_record::Profile {
 }
 
 fn samples(profile: &weir_record::Profile, part: Part) -> u64 {
-    profile.parts.iter().find(|p| p.name == part.name()).map_or(0, |p| p.samples)
+    profile.parts.iter().find(|p| p.name == part.words()).map_or(0, |p| p.samples)
 }
 
 fn inclusive(profile: &weir_record::Profile, function: &str) -> u64 {
