@@ -1,7 +1,6 @@
 //! How much of a server its clients may use, together and each, and who is in.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -143,53 +142,32 @@ impl Default for Limits {
 }
 
 /// Why a client is not let in, in words for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// All places are taken.
+    #[error("the server is busy: it serves {0} clients at a time")]
     Full(u32),
     /// All places of this client's address are taken.
+    #[error("too many at a time: the server takes {0} from one address")]
     ClientFull(u32),
     /// Too many from this client's address began and ended lately: so many a second may.
+    #[error("too many after one another: the server takes {0} a second from one address")]
     ClientOften(u32),
     /// So many streams that this client's address may have are not left.
+    #[error("too many streams at a time: the server gives {0} to one address")]
     ClientStreams(u32),
     /// The memory that is asked for is not left.
+    #[error("the server's buffers are in use: it gives {0} bytes to all clients together")]
     Memory(u64),
     /// It is not left of the share of this client's address.
+    #[error("too much memory for buffers at a time: the server gives {0} bytes to one address")]
     ClientMemory(u64),
     /// The bit rate that is asked for is not left, in each direction.
+    #[error("the server's bit rate is in use: it gives {0} bit/s to all clients together")]
     Rate(u64),
     /// It is not left of what this client's address may have.
+    #[error("this address has its bit rate in use: the server gives it {0} bit/s")]
     ClientRate(u64),
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Refused::Full(n) => write!(f, "the server is busy: it serves {n} clients at a time"),
-            Refused::ClientFull(n) => {
-                write!(f, "too many at a time: the server takes {n} from one address")
-            }
-            Refused::ClientOften(n) => {
-                write!(f, "too many after one another: the server takes {n} a second from one address")
-            }
-            Refused::ClientStreams(n) => {
-                write!(f, "too many streams at a time: the server gives {n} to one address")
-            }
-            Refused::ClientMemory(n) => {
-                write!(f, "too much memory for buffers at a time: the server gives {n} bytes to one address")
-            }
-            Refused::ClientRate(n) => {
-                write!(f, "this address has its bit rate in use: the server gives it {n} bit/s")
-            }
-            Refused::Memory(n) => {
-                write!(f, "the server's buffers are in use: it gives {n} bytes to all clients together")
-            }
-            Refused::Rate(n) => {
-                write!(f, "the server's bit rate is in use: it gives {n} bit/s to all clients together")
-            }
-        }
-    }
 }
 
 /// A client's place. Dropping it makes room.
