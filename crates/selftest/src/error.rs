@@ -6,15 +6,12 @@ pub enum Error {
     /// The lab could not be built.
     #[error(transparent)]
     Lab(#[from] weir_lab::Error),
-    /// A system call failed.
+    /// A system call failed, or the evidence could not be taken.
     #[error(transparent)]
     System(#[from] weir_sys::Error),
     /// The machine's settings could not be changed, or the keeper of the old ones not be started.
     #[error("settings of the machine: {0}")]
     Machine(#[from] weir_agent::Error),
-    /// The evidence could not be taken.
-    #[error(transparent)]
-    Collect(#[from] weir_doctor::collect::Error),
     /// A step of a recipe failed.
     #[error("{what}: {words}")]
     Step {

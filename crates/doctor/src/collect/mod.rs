@@ -76,14 +76,6 @@ pub struct Options {
     pub hidden: BTreeSet<Plane>,
 }
 
-/// Why there is no evidence at all.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Not even the namespaces could be listed.
-    #[error(transparent)]
-    System(#[from] weir_sys::Error),
-}
-
 /// A window that has begun.
 #[derive(Debug)]
 pub struct OpenWindow {
@@ -103,7 +95,7 @@ impl OpenWindow {
     ///
     /// # Errors
     /// If the namespaces cannot be listed.
-    pub fn begin(options: Options) -> Result<Self, Error> {
+    pub fn begin(options: Options) -> weir_sys::Result<Self> {
         let mut planes = BTreeMap::new();
         let found = namespaces::find(&options.root, &options.scope)?;
         let tracer = drops::Tracer::begin(&options, &mut planes);
