@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::command::{Command, Line, Unwritable, sysctl};
-use crate::evidence::Plane;
+use crate::evidence::{Delta, Namespace, Plane};
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -196,6 +196,26 @@ impl Finding {
     pub fn remedy(&self) -> Option<&Fix> {
         self.fixes.iter().find(|fix| !fix.undo.is_empty()).or(self.fixes.first())
     }
+
+    /// Adds a [`Fact::seen`].
+    pub(crate) fn seen(&mut self, plane: Plane, text: impl Into<String>) {
+        self.evidence.push(Fact::seen(plane, text));
+    }
+
+    /// Adds a [`Fact::counter`].
+    pub(crate) fn counter(&mut self, plane: Plane, name: &str, delta: Delta, text: impl Into<String>) {
+        self.evidence.push(Fact::counter(plane, name, delta, text));
+    }
+
+    /// Adds a counter of a namespace if it grew, as "17 `words`". Returns whether it did.
+    pub(crate) fn grew(&mut self, namespace: &Namespace, name: &str, words: &str) -> bool {
+        let delta = namespace.counters.get(name).copied().unwrap_or_default();
+        let grew = delta.change();
+        if grew > 0 {
+            self.counter(Plane::Counters, name, delta, format!("{grew} {words}"));
+        }
+        grew > 0
+    }
 }
 
 impl Fact {
@@ -205,7 +225,7 @@ impl Fact {
     }
 
     /// A counter that moved.
-    pub fn counter(plane: Plane, name: &str, delta: crate::evidence::Delta, text: impl Into<String>) -> Self {
+    pub fn counter(plane: Plane, name: &str, delta: Delta, text: impl Into<String>) -> Self {
         Fact {
             plane,
             text: text.into(),

@@ -103,11 +103,26 @@ impl Default for FastPathSetup {
 }
 
 impl Step {
+    /// A script of the initiator.
+    pub fn initiator(script: impl Into<String>) -> Step {
+        Step::Run(LabHost::Initiator, script.into())
+    }
+
+    /// A script of the gateway.
+    pub fn gateway(script: impl Into<String>) -> Step {
+        Step::Run(LabHost::Gateway, script.into())
+    }
+
+    /// A script of the responder.
+    pub fn responder(script: impl Into<String>) -> Step {
+        Step::Run(LabHost::Responder, script.into())
+    }
+
     /// The gateway masquerades what leaves by `outside`.
     pub fn masquerade() -> Step {
         let rules = "nft 'add table ip nat; add chain ip nat post { type nat hook postrouting priority 100; }; \
                      add rule ip nat post oifname outside masquerade'";
-        Step::Run(LabHost::Gateway, rules.into())
+        Step::gateway(rules)
     }
 }
 
@@ -140,10 +155,8 @@ pub enum Traffic {
         /// Its behaviour.
         mode: UdpMode,
     },
-    /// A listening TCP socket.
+    /// A listening TCP socket of the responder.
     TcpServer {
-        /// The place where it runs.
-        on: LabHost,
         /// Port.
         port: u16,
         /// Backlog of listen(2).
@@ -151,10 +164,9 @@ pub enum Traffic {
         /// Its behaviour.
         mode: TcpMode,
     },
-    /// New TCP connections at a rate, each sending one request of `bytes` and waiting for the answer, up to a second.
+    /// New TCP connections of the initiator at a rate, each sending one request of `bytes` and waiting for the answer, up to a
+    /// second.
     Connects {
-        /// From.
-        from: LabHost,
         /// `address:port`.
         to: String,
         /// Per second.
@@ -164,10 +176,8 @@ pub enum Traffic {
         /// Kept open through the window.
         hold: bool,
     },
-    /// TCP streams that send as fast as they can.
+    /// TCP streams of the initiator that send as fast as they can.
     Bulk {
-        /// From.
-        from: LabHost,
         /// `address:port`.
         to: String,
         /// How many.
@@ -175,10 +185,8 @@ pub enum Traffic {
         /// Bits per second of all together; `None`: unlimited.
         rate_bps: Option<u64>,
     },
-    /// One TCP connection that exchanges small messages, `bytes` each way, at a rate.
+    /// One TCP connection of the initiator that exchanges small messages, `bytes` each way, at a rate.
     Exchange {
-        /// From.
-        from: LabHost,
         /// `address:port`.
         to: String,
         /// Messages per second.
@@ -186,12 +194,10 @@ pub enum Traffic {
         /// Bytes each way.
         bytes: usize,
     },
-    /// Whole Ethernet frames on an interface, in turn, at a rate. `frames` is given the Ethernet addresses (own, the peer's).
+    /// Whole Ethernet frames, in turn, at a rate. `frames` is given the Ethernet addresses (own, the peer's).
     Frames {
-        /// From.
+        /// From: the initiator or the responder.
         from: LabHost,
-        /// Interface.
-        interface: &'static str,
         /// Frames per second.
         rate: u32,
         /// The frames.
@@ -206,8 +212,8 @@ impl Traffic {
     /// `hold` as in [`Traffic::Connects`].
     pub fn connects(to: &str, rate: u32, bytes: usize, hold: bool) -> Vec<Traffic> {
         vec![
-            Traffic::TcpServer { on: LabHost::Responder, port: 7000, backlog: 1024, mode: TcpMode::Echo },
-            Traffic::Connects { from: LabHost::Initiator, to: to.into(), rate, bytes, hold },
+            Traffic::TcpServer { port: 7000, backlog: 1024, mode: TcpMode::Echo },
+            Traffic::Connects { to: to.into(), rate, bytes, hold },
         ]
     }
 

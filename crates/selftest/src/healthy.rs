@@ -43,13 +43,8 @@ pub(crate) fn loads() -> Vec<Case> {
 /// TCP as fast as it goes.
 fn bulk() -> Vec<Traffic> {
     vec![
-        Traffic::TcpServer { on: LabHost::Responder, port: 9001, backlog: 16, mode: TcpMode::Sink },
-        Traffic::Bulk {
-            from: LabHost::Initiator,
-            to: format!("{RESPONDER}:9001"),
-            streams: 2,
-            rate_bps: None,
-        },
+        Traffic::TcpServer { port: 9001, backlog: 16, mode: TcpMode::Sink },
+        Traffic::Bulk { to: format!("{RESPONDER}:9001"), streams: 2, rate_bps: None },
     ]
 }
 
@@ -69,20 +64,14 @@ fn udp() -> Vec<Traffic> {
 /// 5,000 short connections a second.
 fn connections() -> Vec<Traffic> {
     vec![
-        Traffic::TcpServer { on: LabHost::Responder, port: 9003, backlog: 4096, mode: TcpMode::Echo },
-        Traffic::Connects {
-            from: LabHost::Initiator,
-            to: format!("{RESPONDER}:9003"),
-            rate: 5000,
-            bytes: 64,
-            hold: false,
-        },
+        Traffic::TcpServer { port: 9003, backlog: 4096, mode: TcpMode::Echo },
+        Traffic::Connects { to: format!("{RESPONDER}:9003"), rate: 5000, bytes: 64, hold: false },
     ]
 }
 
 /// A port scan: SYNs and datagrams to ports without a listener.
 fn scan() -> Vec<Traffic> {
-    vec![Traffic::Frames { from: LabHost::Initiator, interface: "eth0", rate: 200, frames: scan_frames }]
+    vec![Traffic::Frames { from: LabHost::Initiator, rate: 200, frames: scan_frames }]
 }
 
 fn scan_frames(own: [u8; 6], peer: [u8; 6]) -> Vec<Vec<u8>> {
@@ -98,12 +87,7 @@ fn scan_frames(own: [u8; 6], peer: [u8; 6]) -> Vec<Vec<u8>> {
 /// Small messages, as a chat or a database has them.
 fn exchange() -> Vec<Traffic> {
     vec![
-        Traffic::TcpServer { on: LabHost::Responder, port: 9004, backlog: 16, mode: TcpMode::Echo },
-        Traffic::Exchange {
-            from: LabHost::Initiator,
-            to: format!("{RESPONDER}:9004"),
-            rate: 500,
-            bytes: 100,
-        },
+        Traffic::TcpServer { port: 9004, backlog: 16, mode: TcpMode::Echo },
+        Traffic::Exchange { to: format!("{RESPONDER}:9004"), rate: 500, bytes: 100 },
     ]
 }

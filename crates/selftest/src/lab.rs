@@ -67,23 +67,16 @@ impl Hosts {
         self.places.get(&place).ok_or_else(|| Error::Recipe(format!("there is no {}", name(place))))
     }
 
-    /// Ethernet addresses of an interface and of what it is linked to.
-    pub(crate) fn macs(&self, place: LabHost, interface: &str) -> Result<(u32, Mac, Mac), Error> {
-        let of = |host: &NetNs, interface: &str| -> Result<(u32, Option<Mac>), Error> {
-            let found = Rtnetlink::open_in(host)?.interface(interface)?;
-            Ok((found.index, found.mac))
+    /// Index and Ethernet address of the interface of an end, and the address of the gateway's that it is linked to.
+    pub(crate) fn macs(&self, end: LabHost) -> Result<(u32, Mac, Mac), Error> {
+        let of = |host: LabHost, interface: &str| -> Result<(u32, Mac), Error> {
+            let found = Rtnetlink::open_in(self.host(host)?)?.interface(interface)?;
+            let mac =
+                found.mac.ok_or_else(|| Error::Recipe(format!("{interface} has no Ethernet address")))?;
+            Ok((found.index, mac))
         };
-        let (index, own) = of(self.host(place)?, interface)?;
-        let peer = match (place, interface) {
-            (LabHost::Initiator, "eth0") => of(self.host(LabHost::Gateway)?, "inside")?.1,
-            (LabHost::Gateway, "inside") => of(self.host(LabHost::Initiator)?, "eth0")?.1,
-            (LabHost::Gateway, "outside") => of(self.host(LabHost::Responder)?, "eth0")?.1,
-            (LabHost::Responder, "eth0") => of(self.host(LabHost::Gateway)?, "outside")?.1,
-            _ => None,
-        };
-        // To whom it may concern, where the other end is not one of the three.
-        let peer = peer.unwrap_or([0xff; 6]);
-        let own = own.ok_or_else(|| Error::Recipe(format!("{interface} has no Ethernet address")))?;
+        let (index, own) = of(end, "eth0")?;
+        let (_, peer) = of(LabHost::Gateway, if end == LabHost::Initiator { "inside" } else { "outside" })?;
         Ok((index, own, peer))
     }
 

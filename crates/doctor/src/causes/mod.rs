@@ -84,6 +84,28 @@ pub struct Cause {
     pub not_injected: Option<&'static str>,
 }
 
+impl Cause {
+    /// A cause without anything but its group and how it is looked for. A test demands the texts.
+    const fn of(group: Group, examine: fn(&EvidenceView<'_>) -> Vec<Finding>) -> Cause {
+        Cause {
+            id: "",
+            group,
+            title: "",
+            about: "",
+            must: &[],
+            should: &[],
+            must_not: &[],
+            lookalikes: &[],
+            yields_to: &[],
+            remedy: "",
+            sources: &[],
+            examine,
+            recipes: Vec::new,
+            not_injected: None,
+        }
+    }
+}
+
 /// All of them, by group.
 pub fn all() -> impl Iterator<Item = &'static Cause> {
     let groups = [

@@ -1,7 +1,9 @@
 //! The evidence as a cause asks for it.
 
-use crate::evidence::{DropGroup, Evidence, Interface, Namespace, Plane, Sample, Tuple};
-use crate::finding::{Claim, Confidence, Finding, Severity};
+use std::collections::BTreeMap;
+
+use crate::evidence::{DropGroup, Evidence, FastPath, Interface, Namespace, Plane, Sample, Tuple};
+use crate::finding::{Claim, Confidence, Fact, Finding, Severity};
 
 /// Evidence with the questions that most causes have.
 #[derive(Debug, Clone, Copy)]
@@ -46,6 +48,15 @@ impl<'a> EvidenceView<'a> {
         all.filter_map(|(namespace, interface)| of(self, namespace, interface)).collect()
     }
 
+    /// Asks the fast path of each namespace that has or had one.
+    pub(crate) fn each_fastpath(
+        &self,
+        of: fn(&Self, &Namespace, &FastPath) -> Option<Finding>,
+    ) -> Vec<Finding> {
+        let all = self.namespaces().filter_map(|n| Some((n, n.fastpath.as_ref()?)));
+        all.filter_map(|(namespace, fastpath)| of(self, namespace, fastpath)).collect()
+    }
+
     /// True if drops were in sight.
     pub fn sees_drops(&self) -> bool {
         self.evidence.sees(Plane::Drops)
@@ -67,6 +78,17 @@ impl<'a> EvidenceView<'a> {
     /// A claim to packets that a counter tells of and no event.
     pub fn counted(&self, namespace: &Namespace, counter: &str, packets: u64) -> Claim {
         Claim::Counter { namespace: namespace.id, counter: counter.to_owned(), packets }
+    }
+
+    /// The claims to what was taken; to the packets of a counter if no drop was seen.
+    pub(crate) fn claims(
+        &self,
+        namespace: &Namespace,
+        taken: &Taken<'_>,
+        counter: &str,
+        packets: u64,
+    ) -> Vec<Claim> {
+        if taken.is_empty() { vec![self.counted(namespace, counter, packets)] } else { taken.claims.clone() }
     }
 
     /// Planes among `wanted` that were not in sight, for [`Finding::missing`].
@@ -121,6 +143,25 @@ impl Taken<'_> {
             self.groups.iter().flat_map(|g| &g.samples).filter_map(crate::evidence::Sample::tuple).collect();
         tuples.sort_unstable();
         tuples.chunk_by(|a, b| a == b).max_by_key(|same| same.len()).map(|same| same[0])
+    }
+
+    /// [`Taken::example`] as a fact, if there is one.
+    pub(crate) fn example_as_fact(&self) -> Option<Fact> {
+        let Tuple { source, destination, destination_port, .. } = self.example()?;
+        let text = format!("for example from {source} to {destination} port {destination_port}");
+        Some(Fact::seen(Plane::Drops, text))
+    }
+
+    /// The groups by interface.
+    pub(crate) fn by_interface(self) -> BTreeMap<u32, Self> {
+        let mut all: BTreeMap<u32, Self> = BTreeMap::new();
+        for (group, claim) in self.groups.into_iter().zip(self.claims) {
+            let of = all.entry(group.interface).or_default();
+            of.packets += group.packets;
+            of.groups.push(group);
+            of.claims.push(claim);
+        }
+        all
     }
 
     /// True if there is nothing.

@@ -89,8 +89,8 @@ impl Running {
                 let socket = host.run(|| udp::open(port, buffer))?.map_err(|e| failed(&name, &e))?;
                 self.thread(host, name, move |stop| udp::serve(&socket, mode, &stop));
             }
-            Traffic::TcpServer { on, port, backlog, mode } => {
-                let host = hosts.host(on)?;
+            Traffic::TcpServer { port, backlog, mode } => {
+                let host = hosts.host(LabHost::Responder)?;
                 let name = format!("TCP server on port {port}");
                 let socket = host.run(|| tcp_server::open(port, backlog))?.map_err(|e| failed(&name, &e))?;
                 self.thread(host, name, move |stop| tcp_server::serve(&socket, mode, &stop));
@@ -109,30 +109,33 @@ impl Running {
                     udp::Flow { to, size: *size, rate: *rate, flows: *flows, dont_fragment: *dont_fragment };
                 self.client(hosts, *from, format!("UDP to {to}"), move |stop| udp::send(&flow, &stop))?;
             }
-            Traffic::Connects { from, to, rate, bytes, hold } => {
+            Traffic::Connects { to, rate, bytes, hold } => {
                 let to = address(to)?;
                 let plan = connects::ConnectTraffic { to, rate: *rate, bytes: *bytes, hold: *hold };
                 let name = format!("connections to {to}");
-                self.client(hosts, *from, name, move |stop| connects::run(&plan, &stop))?;
+                self.client(hosts, LabHost::Initiator, name, move |stop| connects::run(&plan, &stop))?;
             }
-            Traffic::Bulk { from, to, streams, rate_bps } => {
+            Traffic::Bulk { to, streams, rate_bps } => {
                 let to = address(to)?;
                 let each = rate_bps.map(|r| r / u64::from(*streams).max(1));
                 for _ in 0..*streams {
                     let name = format!("stream to {to}");
-                    self.client(hosts, *from, name, move |stop| bulk::stream(to, each, &stop))?;
+                    self.client(hosts, LabHost::Initiator, name, move |stop| bulk::stream(to, each, &stop))?;
                 }
             }
-            Traffic::Exchange { from, to, rate, bytes } => {
+            Traffic::Exchange { to, rate, bytes } => {
                 let (to, rate, bytes) = (address(to)?, *rate, *bytes);
                 let name = format!("messages to {to}");
-                self.client(hosts, *from, name, move |stop| bulk::exchange(to, rate, bytes, &stop))?;
+                self.client(hosts, LabHost::Initiator, name, move |stop| {
+                    bulk::exchange(to, rate, bytes, &stop)
+                })?;
             }
-            Traffic::Frames { from, interface, rate, frames } => {
-                let (index, own, peer) = hosts.macs(*from, interface)?;
+            Traffic::Frames { from, rate, frames } => {
+                let (index, own, peer) = hosts.macs(*from)?;
                 let (frames, rate) = (frames(own, peer), *rate);
-                let name = format!("frames on {interface}");
-                self.client(hosts, *from, name, move |stop| send_frames(index, &frames, rate, &stop))?;
+                self.client(hosts, *from, "frames on eth0".into(), move |stop| {
+                    send_frames(index, &frames, rate, &stop)
+                })?;
             }
             Traffic::Script(place, script) => {
                 let mut command = hosts.command(hosts.host(*place)?, script);

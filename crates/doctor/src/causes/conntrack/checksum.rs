@@ -6,13 +6,12 @@ use super::relief;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{DropGroup, Interface, Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding, Fix};
+use crate::finding::{Confidence, Finding, Fix};
 use crate::recipe::frames as whole;
 use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "conntrack-checksum",
-    group: Group::Conntrack,
     title: "packets with a wrong checksum count as INVALID",
     about: "Connection tracking checks the checksums of TCP, UDP and ICMP in packets that come in (nf_conntrack_checksum), \
             and marks a packet INVALID if its checksum is wrong. Such packets are not translated, and a rule for INVALID \
@@ -22,16 +21,14 @@ pub(super) const CAUSE: Cause = Cause {
     should: &["only packets of one interface or one sender"],
     must_not: &["the checksum is right, or left to the card"],
     lookalikes: &[("conntrack-invalid-dropped", "there the checksums are right")],
-    yields_to: &[],
     remedy: "Switch off the checksum offload of the sender, or update its driver. nf_conntrack_checksum=0 only lets the \
              packets through to receivers that drop them.",
     sources: &[
         "net/netfilter/nf_conntrack_proto_udp.c: udp_error",
         "Documentation/networking/nf_conntrack-sysctl.rst: nf_conntrack_checksum",
     ],
-    examine: |view| view.each(in_namespace),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Conntrack, |view| view.each(in_namespace))
 };
 
 const CHECKSUM: &str = "net.netfilter.nf_conntrack_checksum";
@@ -52,14 +49,14 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     finding.confidence = if lost <= 2 * invalid { Confidence::High } else { Confidence::Medium };
     finding.claims = claims;
     finding.summary = format!("{lost} packets were dropped as INVALID: their checksums are wrong.");
-    finding.evidence.extend(fact(namespace, "invalid", format!("{invalid} packets were INVALID")));
+    fact(&mut finding, namespace, "invalid", format!("{invalid} packets were INVALID"));
     let drops = view.evidence.drops.iter().filter(|d| d.namespace == namespace.id && of_netfilter(d));
     let sample = drops.flat_map(|d| &d.samples).find(|s| damaged(s))?;
     let interface = namespace.interface(sample.came_in);
     if let Some(t) = sample.tuple() {
         let through = interface.map_or_else(String::new, |i| format!(", in through {}", i.name));
         let text = format!("{} to {} port {}{through}", t.source, t.destination, t.destination_port);
-        finding.evidence.push(Fact::seen(Plane::Drops, text));
+        finding.seen(Plane::Drops, text);
     }
     finding.not.push("not a checksum left to the card: that would hold the sum of the pseudo header".into());
     finding.fixes = fixes(view, namespace, interface);
@@ -109,15 +106,13 @@ fn damaged(own: [u8; 6], peer: [u8; 6]) -> Vec<Vec<u8>> {
 
 fn recipes() -> Vec<Recipe> {
     vec![Recipe {
-        setup: vec![Step::Run(
-            LabHost::Gateway,
+        setup: vec![Step::gateway(
             "nft 'add table inet f; add chain inet f c { type filter hook forward priority 0; }; \
-             add rule inet f c ct state invalid counter drop'"
-                .into(),
+             add rule inet f c ct state invalid counter drop'",
         )],
         traffic: vec![
             Traffic::UdpServer { on: LabHost::Responder, port: 7000, buffer: None, mode: UdpMode::Sink },
-            Traffic::Frames { from: LabHost::Initiator, interface: "eth0", rate: 200, frames: damaged },
+            Traffic::Frames { from: LabHost::Initiator, rate: 200, frames: damaged },
         ],
         also: vec!["conntrack-invalid-dropped"],
         ..Recipe::default()

@@ -8,12 +8,11 @@ use super::refused::{Refused, Where, claims, fact};
 use super::{full, relief};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::evidence::{Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding, Severity};
+use crate::finding::{Confidence, Finding, Severity};
 use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "conntrack-early-drop",
-    group: Group::Conntrack,
     title: "connections evicted from a full tracking table",
     about: "When the connection-tracking table is full, the kernel looks through eight hash chains for an entry that is \
             not ASSURED: TCP before its handshake is done, UDP that was not answered for two seconds. It evicts that entry \
@@ -25,15 +24,12 @@ pub(super) const CAUSE: Cause = Cause {
         "the table is at its limit",
     ],
     should: &["most entries are not ASSURED"],
-    must_not: &[],
     lookalikes: &[("conntrack-full", "there nothing can be evicted, and new connections are refused")],
-    yields_to: &[],
     remedy: "Find the source of the unanswered connections (`weir conntrack`), and stop them there or with a rule in the \
              raw table. Otherwise shorten the timeouts of such entries, and raise the limit.",
     sources: &["net/netfilter/nf_conntrack_core.c: early_drop, early_drop_list, gc_worker_can_early_drop"],
-    examine: |view| view.each(in_namespace),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Conntrack, |view| view.each(in_namespace))
 };
 
 /// The kernel's own eviction in the background ends at 95 %.
@@ -56,12 +52,12 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     finding.summary = format!(
         "The table is full ({count} of {max}), and the kernel evicted {evicted} young connections to admit new ones."
     );
-    finding.evidence.extend(fact(namespace, "early_drop", format!("{evicted} entries evicted")));
-    finding.evidence.extend(fact(namespace, "drop", format!("{lost} packets still got no entry")));
+    fact(&mut finding, namespace, "early_drop", format!("{evicted} entries evicted"));
+    fact(&mut finding, namespace, "drop", format!("{lost} packets still got no entry"));
     finding.evidence.extend(full::fill(count, max));
     if let Some(share) = namespace.connections.as_ref().and_then(relief::evictable) {
         let text = format!("{:.0} % of the entries may be evicted (not ASSURED)", 100.0 * share);
-        finding.evidence.push(Fact::seen(Plane::Connections, text));
+        finding.seen(Plane::Connections, text);
     }
     finding.evidence.extend(relief::holders(namespace));
     finding.not.push("not a table of long connections: those cannot be evicted".into());
@@ -96,7 +92,7 @@ fn recipes() -> Vec<Recipe> {
                    add rule ip t c ct state new accept'";
     vec![Recipe {
         at: LabHost::Gateway,
-        setup: vec![Step::Run(LabHost::Gateway, tracked.into()), Step::Entries(LabHost::Gateway, unanswered)],
+        setup: vec![Step::gateway(tracked), Step::Entries(LabHost::Gateway, unanswered)],
         traffic: Traffic::udp_across(64, 1000, 0),
         // Few buckets, so that the eight that are looked through hold something (HASH_SIZE / 8 in early_drop).
         machine: vec![

@@ -15,7 +15,6 @@ use weir_conntrack::names::TCP;
 
 pub(super) const CAUSE: Cause = Cause {
     id: "conntrack-entry-lost",
-    group: Group::Conntrack,
     title: "tracking entries of open connections lost",
     about: "Behind source NAT a connection works only as long as its entry exists. An entry is lost when the table is \
             flushed, when this host takes over from another one, when the connection is idle for longer than the timeout, \
@@ -37,9 +36,8 @@ pub(super) const CAUSE: Cause = Cause {
              (conntrackd) before it takes over. Make the timeout longer than the idle time of connections, or let clients \
              send keep-alives.",
     sources: &["RFC 5382, REQ-5", "net/netfilter/nf_conntrack_proto_tcp.c: tcp_timeouts", "conntrackd(8)"],
-    examine: |view| view.each(in_namespace),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Conntrack, |view| view.each(in_namespace))
 };
 
 const ESTABLISHED: &str = "net.netfilter.nf_conntrack_tcp_timeout_established";
@@ -78,16 +76,11 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
         Fact::seen(Plane::Drops, text)
     }));
     let text = format!("{} of them come from servers that clients behind this host talk to", of_servers.1);
-    finding.evidence.push(Fact::seen(Plane::Connections, text));
+    finding.seen(Plane::Connections, text);
     if let Some(sent) = namespace.counters.get("tcp.OutRsts") {
-        finding.evidence.push(Fact::counter(
-            Plane::Counters,
-            "tcp.OutRsts",
-            *sent,
-            "resets that this host sent",
-        ));
+        finding.counter(Plane::Counters, "tcp.OutRsts", *sent, "resets that this host sent");
     }
-    finding.evidence.extend(fact(namespace, "invalid", "packets that were INVALID"));
+    fact(&mut finding, namespace, "invalid", "packets that were INVALID");
     finding.not.push("not a scan of ports: these are no openings of connections".into());
     finding.fixes = fixes(view, namespace);
     Some(finding)
@@ -163,23 +156,13 @@ fn taken_over(own: [u8; 6], peer: [u8; 6]) -> Vec<Vec<u8>> {
         .collect()
 }
 
-const MASQUERADE: &str = "nft 'add table ip nat; add chain ip nat post { type nat hook postrouting priority 100; }; \
-                          add rule ip nat post oifname outside masquerade'";
-
 fn recipes() -> Vec<Recipe> {
-    let connects = |rate| Traffic::Connects {
-        from: LabHost::Initiator,
-        to: "198.19.0.2:7000".into(),
-        rate,
-        bytes: 2000,
-        hold: false,
-    };
-    let server =
-        Traffic::TcpServer { on: LabHost::Responder, port: 7000, backlog: 1024, mode: TcpMode::Echo };
+    let connects = |rate| Traffic::Connects { to: "198.19.0.2:7000".into(), rate, bytes: 2000, hold: false };
+    let server = Traffic::TcpServer { port: 7000, backlog: 1024, mode: TcpMode::Echo };
     vec![
         Recipe {
             name: "flushed",
-            setup: vec![Step::Run(LabHost::Gateway, MASQUERADE.into())],
+            setup: vec![Step::masquerade()],
             traffic: vec![
                 server.clone(),
                 connects(500),
@@ -193,16 +176,11 @@ fn recipes() -> Vec<Recipe> {
         },
         Recipe {
             name: "taken-over",
-            setup: vec![Step::Run(LabHost::Gateway, MASQUERADE.into())],
+            setup: vec![Step::masquerade()],
             traffic: vec![
                 server,
                 connects(20),
-                Traffic::Frames {
-                    from: LabHost::Responder,
-                    interface: "eth0",
-                    rate: 100,
-                    frames: taken_over,
-                },
+                Traffic::Frames { from: LabHost::Responder, rate: 100, frames: taken_over },
             ],
             ..Recipe::default()
         },

@@ -13,7 +13,6 @@ use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "conntrack-full",
-    group: Group::Conntrack,
     title: "connection-tracking table full",
     about: "Every connection that crosses the host takes an entry in the connection-tracking table. When a namespace has \
             as many entries as nf_conntrack_max allows, and none can be evicted, the kernel drops the first packet of \
@@ -46,9 +45,8 @@ pub(super) const CAUSE: Cause = Cause {
         "RFC 5382, REQ-5",
         "RFC 4787, REQ-5",
     ],
-    examine: |view| view.each(in_namespace),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Conntrack, |view| view.each(in_namespace))
 };
 
 /// The count is read at the window's end, and the kernel evicts down to 95 % by itself (`gc_worker`).
@@ -75,7 +73,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
         "New connections are refused: the table holds {count} of {max} entries, and {lost} packets that wanted one more \
          were dropped."
     );
-    finding.evidence.extend(fact(namespace, "drop", format!("{lost} packets got no entry")));
+    fact(&mut finding, namespace, "drop", format!("{lost} packets got no entry"));
     finding.evidence.extend(fill(count, max));
     finding.evidence.extend(relief::holders(namespace));
     let said = view.evidence.machine.log.iter().find(|line| line.contains("nf_conntrack: table full"));
@@ -130,10 +128,7 @@ fn recipes() -> Vec<Recipe> {
     vec![
         Recipe {
             at: LabHost::Gateway,
-            setup: vec![
-                Step::Run(LabHost::Gateway, tracked.into()),
-                Step::Entries(LabHost::Gateway, assured),
-            ],
+            setup: vec![Step::gateway(tracked), Step::Entries(LabHost::Gateway, assured)],
             traffic: vec![
                 Traffic::UdpServer { on: LabHost::Responder, port: 7000, buffer: None, mode: UdpMode::Echo },
                 Traffic::udp("198.19.0.2:7000", 64, 1000, 0),
@@ -144,7 +139,7 @@ fn recipes() -> Vec<Recipe> {
         Recipe {
             name: "tcp-held",
             at: LabHost::Gateway,
-            setup: vec![Step::Run(LabHost::Gateway, tracked.into())],
+            setup: vec![Step::gateway(tracked)],
             traffic: Traffic::connects("198.19.0.2:7000", 500, 64, true),
             machine: max(400),
             ..Recipe::default()

@@ -5,13 +5,12 @@ use std::net::IpAddr;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::nft::{self, nft, statement};
 use crate::evidence::{ConnectionGroup, Connections, Interface, Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{LabHost, Recipe, Step, Traffic};
+use crate::finding::{Confidence, Finding, Fix, Severity};
+use crate::recipe::{Recipe, Step, Traffic};
 use weir_conntrack::names;
 
 pub(super) const CAUSE: Cause = Cause {
     id: "hairpin-missing",
-    group: Group::Conntrack,
     title: "published service unreachable from its own network",
     about: "A rule translates the destination of connections to an outside address to a server inside (port forwarding). \
             When a client in the server's own network calls the outside address, the server gets the packet with the \
@@ -30,13 +29,11 @@ pub(super) const CAUSE: Cause = Cause {
         ("masquerade-missing", "there clients call out, and nothing translates their destination"),
         ("no-listener", "there the server answers with a reset, which counts as an answer"),
     ],
-    yields_to: &[],
     remedy: "Translate the source of such connections as well, so that the server answers to this host; or let names resolve to \
              the inside address for clients inside (split DNS).",
     sources: &["RFC 4787, REQ-9", "RFC 5382, REQ-8"],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Conntrack, examine)
 };
 
 /// Fewer may be a server that is away for a moment.
@@ -105,16 +102,15 @@ fn of(
         "Clients in the network of {} cannot reach it by {}: {entries} connections were never answered through this host.",
         group.reply_source, finding.object
     );
-    finding.evidence.push(Fact::seen(
+    finding.seen(
         Plane::Connections,
         format!(
             "{entries} entries: {client} asks {} {service}, which is sent to {}, and keeps its source; none is answered",
             group.destination, group.reply_source
         ),
-    ));
+    );
     if let Some((interface, _)) = interface {
-        let text = format!("client and server are both behind {}", interface.name);
-        finding.evidence.push(Fact::seen(Plane::Interfaces, text));
+        finding.seen(Plane::Interfaces, format!("client and server are both behind {}", interface.name));
     }
     finding.not.push("not a closed port: a reset would be an answer".into());
     finding.fixes.push(translate(group, interface));
@@ -186,12 +182,9 @@ nft 'add table ip nat; add chain ip nat pre { type nat hook prerouting priority 
      add rule ip nat pre ip daddr 198.18.0.1 tcp dport 8080 dnat to 198.18.0.3:7000'";
     vec![Recipe {
         setup: vec![
-            Step::Run(LabHost::Gateway, bridge.into()),
+            Step::gateway(bridge),
             // Its way back is the network itself now, no longer the gateway.
-            Step::Run(
-                LabHost::Responder,
-                "ip route flush root 198.18.0.0/24; ip address add 198.18.0.3/24 dev eth0".into(),
-            ),
+            Step::responder("ip route flush root 198.18.0.0/24; ip address add 198.18.0.3/24 dev eth0"),
         ],
         traffic: Traffic::connects("198.18.0.1:8080", 20, 64, false),
         ..Recipe::default()

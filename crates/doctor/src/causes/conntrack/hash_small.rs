@@ -9,7 +9,6 @@ use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "conntrack-hash-small",
-    group: Group::Conntrack,
     title: "too few hash buckets for connection tracking",
     about: "Every packet looks up its connection in a hash table. Each entry hangs in two chains of it, so a table of N \
             entries in B buckets has chains of 2N/B entries on average, and the kernel walks a whole chain for a packet \
@@ -18,20 +17,17 @@ pub(super) const CAUSE: Cause = Cause {
             It comes from raising nf_conntrack_max without nf_conntrack_buckets. The hash table is one for all namespaces.",
     must: &["conntrack `chain_toolong` grows, or the mean chain is long"],
     should: &["`insert_failed` grows with it, and `drop` does not"],
-    must_not: &[],
     lookalikes: &[
         ("conntrack-full", "there the limit is reached; here it is far away"),
         ("snat-ports-exhausted", "there `drop` grows with `insert_failed`, and `chain_toolong` stands still"),
     ],
-    yields_to: &[],
     remedy: "Set nf_conntrack_buckets to about nf_conntrack_max. It can be changed while packets flow, and takes some milliseconds \
              for each million entries.",
     sources: &[
         "net/netfilter/nf_conntrack_core.c: __nf_conntrack_confirm, MIN_CHAINLEN, nf_conntrack_hash_resize",
     ],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Conntrack, examine)
 };
 
 const BUCKETS: &str = "net.netfilter.nf_conntrack_buckets";
@@ -63,8 +59,8 @@ fn refusing(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     finding.summary = format!(
         "{lost} packets that would have opened connections were dropped: their hash chain was too long."
     );
-    finding.evidence.extend(fact(namespace, "chain_toolong", format!("{lost} chains were too long")));
-    finding.evidence.extend(fact(namespace, "insert_failed", "entries that did not get into the table"));
+    fact(&mut finding, namespace, "chain_toolong", format!("{lost} chains were too long"));
+    fact(&mut finding, namespace, "insert_failed", "entries that did not get into the table");
     finding.evidence.extend(chains(view).map(|(text, _)| Fact::seen(Plane::Settings, text)));
     finding.not.push("not used-up ports: `chain_toolong` grew".into());
     finding.fixes.extend(more_buckets(view));
@@ -81,10 +77,10 @@ fn slow(view: &EvidenceView<'_>) -> Option<Finding> {
     let costs = mean >= VERY_LONG && busiest >= BUSY;
     let mut finding = view.machine_finding(CAUSE.id, if costs { Severity::Warning } else { Severity::Note });
     finding.summary = format!("Each look-up of a connection walks {mean:.0} entries on average.");
-    finding.evidence.push(Fact::seen(Plane::Settings, text));
+    finding.seen(Plane::Settings, text);
     if !view.evidence.machine.cores.is_empty() {
         let text = format!("the busiest core spends {:.0} % of its time in softirq", 100.0 * busiest);
-        finding.evidence.push(Fact::seen(Plane::Cores, text));
+        finding.seen(Plane::Cores, text);
     }
     finding.not.push("nothing was refused: `chain_toolong` stands still".into());
     finding.fixes.extend(more_buckets(view));
@@ -120,7 +116,7 @@ fn recipes() -> Vec<Recipe> {
     let tracked = "nft 'add table ip t; add chain ip t c { type filter hook forward priority 0; }; \
                    add rule ip t c ct state new accept'";
     vec![Recipe {
-        setup: vec![Step::Run(LabHost::Gateway, tracked.into()), Step::Entries(LabHost::Gateway, entries)],
+        setup: vec![Step::gateway(tracked), Step::Entries(LabHost::Gateway, entries)],
         traffic: Traffic::udp_across(64, 1000, 0),
         machine: vec![(BUCKETS, "512".into())],
         ..Recipe::default()

@@ -7,13 +7,12 @@ use super::refused::sampled;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::nft::{self, nft};
 use crate::evidence::{ConnectionGroup, DropGroup, Namespace, Plane, Sample, Tuple};
-use crate::finding::{Confidence, Fact, Finding, Fix};
-use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
+use crate::finding::{Confidence, Finding, Fix};
+use crate::recipe::{Recipe, Step, TcpMode, Traffic};
 use weir_conntrack::names::{TCP, UDP};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "helper-missing",
-    group: Group::Conntrack,
     title: "no connection-tracking helper for a protocol with a second connection",
     about: "FTP, SIP, TFTP, PPTP and H.323 agree inside one connection on another one. A stateful firewall lets that pass \
             as `related` only if a helper reads the first connection and announces the second; behind NAT the helper also \
@@ -23,18 +22,15 @@ pub(super) const CAUSE: Cause = Cause {
         "an open connection to a port of such a protocol, without a helper",
         "packets between the same two hosts to other ports are dropped by netfilter or find no socket",
     ],
-    should: &[],
     must_not: &["the connection has a helper"],
     lookalikes: &[
         ("policy-drop", "there no such first connection exists"),
         ("nft-rule-drop", "there a rule names what it drops"),
     ],
-    yields_to: &[],
     remedy: "Assign the helper by rule to the first connection, and accept `ct state related`.",
     sources: &["net/netfilter/nf_conntrack_helper.c", "nft(8): CT HELPER", "RFC 959", "RFC 3261"],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Conntrack, examine)
 };
 
 /// Port and protocol of the first connection, and the kernel's name of the helper.
@@ -127,12 +123,12 @@ fn of(view: &EvidenceView<'_>, namespace: &Namespace, first: First) -> Option<Fi
     );
     let text =
         format!("the connection of {} to {} port {} has no helper", first.client, first.server.0, first.port);
-    finding.evidence.push(Fact::seen(Plane::Connections, text));
+    finding.seen(Plane::Connections, text);
     let drops = view.evidence.drops.iter().filter(|d| d.namespace == namespace.id && refused(d));
     if let Some(t) = drops.flat_map(|d| &d.samples).find(|s| second(s)).and_then(Sample::tuple) {
         let text =
             format!("refused: {}:{} to {}:{}", t.source, t.source_port, t.destination, t.destination_port);
-        finding.evidence.push(Fact::seen(Plane::Drops, text));
+        finding.seen(Plane::Drops, text);
     }
     finding.not.push("not the first connection: that is open and answered".into());
     finding.fixes.push(assign(&first));
@@ -167,19 +163,13 @@ fn recipes() -> Vec<Recipe> {
     let rules = "nft 'add table inet f; add chain inet f c { type filter hook forward priority 0; policy drop; }; \
                  add rule inet f c ct state established,related accept; \
                  add rule inet f c tcp dport 21 accept; add rule inet f c icmp type echo-request accept'";
-    let connects = |to: &str, rate, hold| Traffic::Connects {
-        from: LabHost::Initiator,
-        to: to.into(),
-        rate,
-        bytes: 16,
-        hold,
-    };
+    let connects = |to: &str, rate, hold| Traffic::Connects { to: to.into(), rate, bytes: 16, hold };
     vec![Recipe {
         name: "ftp-passive",
-        setup: vec![Step::Run(LabHost::Gateway, rules.into())],
+        setup: vec![Step::gateway(rules)],
         traffic: vec![
-            Traffic::TcpServer { on: LabHost::Responder, port: 21, backlog: 64, mode: TcpMode::Echo },
-            Traffic::TcpServer { on: LabHost::Responder, port: 30_021, backlog: 64, mode: TcpMode::Echo },
+            Traffic::TcpServer { port: 21, backlog: 64, mode: TcpMode::Echo },
+            Traffic::TcpServer { port: 30_021, backlog: 64, mode: TcpMode::Echo },
             connects("198.19.0.2:21", 5, true),
             connects("198.19.0.2:30021", 50, false),
         ],

@@ -9,7 +9,6 @@ use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "conntrack-insert-race",
-    group: Group::Conntrack,
     title: "two packets raced for one connection-tracking entry",
     about: "A connection gets its entry when its first packet comes in, and the entry goes into the table when that packet \
             leaves. Between the two, a packet on another core can do the same with the same addresses and ports: two \
@@ -36,9 +35,8 @@ pub(super) const CAUSE: Cause = Cause {
         "net/netfilter/nf_conntrack_core.c: nf_ct_resolve_clash, nf_ct_resolve_clash_harder",
         "resolv.conf(5): single-request-reopen",
     ],
-    examine: |view| view.each(in_namespace),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Conntrack, |view| view.each(in_namespace))
 };
 
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
@@ -58,18 +56,10 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     finding.summary = format!(
         "{lost} packets were dropped because another packet had taken their connection's place in the same moment."
     );
-    finding.evidence.extend(fact(
-        namespace,
-        "insert_failed",
-        format!("{lost} packets found their tuple taken"),
-    ));
-    finding.evidence.extend(fact(namespace, "drop", "as many were dropped"));
+    fact(&mut finding, namespace, "insert_failed", format!("{lost} packets found their tuple taken"));
+    fact(&mut finding, namespace, "drop", "as many were dropped");
     let repaired = refused.repaired;
-    finding.evidence.extend(fact(
-        namespace,
-        "clash_resolve",
-        format!("{repaired} such clashes were resolved"),
-    ));
+    fact(&mut finding, namespace, "clash_resolve", format!("{repaired} such clashes were resolved"));
     finding.not.push("not used-up ports: no range of source NAT is nearly full".into());
     finding.fixes.push(Fix::new(
         "let source NAT choose ports at random",
@@ -109,10 +99,10 @@ fn recipes() -> Vec<Recipe> {
 i=0; while [ $i -lt 4000 ]; do echo \"add rule ip nat slow ip saddr 203.0.113.1 udp sport $i\"; i=$((i+1)); done | nft -f -
 unshare -m sh -c 'mount -t sysfs sysfs /sys; echo 3 >/sys/class/net/inside/queues/rx-0/rps_cpus'";
     vec![Recipe {
-        setup: vec![Step::Run(LabHost::Gateway, gateway.into())],
+        setup: vec![Step::gateway(gateway)],
         traffic: vec![
             Traffic::UdpServer { on: LabHost::Responder, port: 7000, buffer: None, mode: UdpMode::Sink },
-            Traffic::Frames { from: LabHost::Initiator, interface: "eth0", rate: 2000, frames: pairs },
+            Traffic::Frames { from: LabHost::Initiator, rate: 2000, frames: pairs },
         ],
         ..Recipe::default()
     }]

@@ -13,7 +13,6 @@ use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "conntrack-invalid-dropped",
-    group: Group::Conntrack,
     title: "packets of state INVALID dropped by a rule",
     about: "Connection tracking marks a packet INVALID if it fits no known connection: an answer whose request took \
             another path, a segment outside the tracked window, or a packet from the middle of a forgotten connection. \
@@ -38,9 +37,8 @@ pub(super) const CAUSE: Cause = Cause {
         "net/netfilter/nf_conntrack_proto_tcp.c: tcp_in_window, nf_conntrack_tcp_packet",
         "Documentation/networking/nf_conntrack-sysctl.rst: tcp_be_liberal, tcp_loose",
     ],
-    examine: |view| view.each(in_namespace),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Conntrack, |view| view.each(in_namespace))
 };
 
 /// Drops that the rules for INVALID packets made.
@@ -72,7 +70,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
         "A rule dropped {lost} packets that connection tracking marks INVALID{}.",
         what.words().map_or_else(String::new, |w| format!(": {w}"))
     );
-    finding.evidence.extend(fact(namespace, "invalid", format!("{invalid} packets were INVALID")));
+    fact(&mut finding, namespace, "invalid", format!("{invalid} packets were INVALID"));
     let counter =
         rule.packets.map(|d| Fact::counter(Plane::Rules, "packets of the rule", d, rule.text.clone()));
     finding.evidence.extend(counter.or_else(|| Some(Fact::seen(Plane::Rules, rule.text.clone()))));
@@ -264,18 +262,16 @@ const DROPS_INVALID: &str = "nft 'add table inet f; add chain inet f c { type fi
                              add rule inet f c ct state invalid counter drop'";
 
 fn recipes() -> Vec<Recipe> {
-    let drops = || Step::Run(LabHost::Gateway, DROPS_INVALID.into());
+    let drops = || Step::gateway(DROPS_INVALID);
     vec![
         Recipe {
             name: "asymmetric",
             setup: vec![
                 drops(),
                 // The gateway sees answers only, as if requests took another way.
-                Step::Run(
-                    LabHost::Gateway,
+                Step::gateway(
                     "nft 'add chain inet f raw { type filter hook prerouting priority raw; }; \
-                     add rule inet f raw iifname inside notrack'"
-                        .into(),
+                     add rule inet f raw iifname inside notrack'",
                 ),
             ],
             traffic: Traffic::connects("198.19.0.2:7000", 40, 64, false),
@@ -284,16 +280,8 @@ fn recipes() -> Vec<Recipe> {
         },
         Recipe {
             name: "forgotten",
-            setup: vec![
-                drops(),
-                Step::Run(LabHost::Gateway, "sysctl -qw net.netfilter.nf_conntrack_tcp_loose=0".into()),
-            ],
-            traffic: vec![Traffic::Frames {
-                from: LabHost::Initiator,
-                interface: "eth0",
-                rate: 200,
-                frames: strays,
-            }],
+            setup: vec![drops(), Step::gateway("sysctl -qw net.netfilter.nf_conntrack_tcp_loose=0")],
+            traffic: vec![Traffic::Frames { from: LabHost::Initiator, rate: 200, frames: strays }],
             ..Recipe::default()
         },
     ]

@@ -7,13 +7,12 @@ use super::relief;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::nft::nft;
 use crate::evidence::{ConnectionGroup, DropGroup, FlowEventKind, Namespace, Plane, Tuple};
-use crate::finding::{Claim, Confidence, Fact, Finding, Fix};
-use crate::recipe::{LabHost, Recipe, Step, Traffic};
+use crate::finding::{Claim, Confidence, Finding, Fix};
+use crate::recipe::{Recipe, Step, Traffic};
 use weir_conntrack::names::TCP;
 
 pub(super) const CAUSE: Cause = Cause {
     id: "conntrack-invalid-reset",
-    group: Group::Conntrack,
     title: "connections reset because their packets count as INVALID",
     about: "A packet that connection tracking marks INVALID is not translated. Behind source NAT the answer of a server \
             then stays addressed to the NAT host itself, where no socket knows it: the host answers with a reset, and the \
@@ -39,9 +38,8 @@ pub(super) const CAUSE: Cause = Cause {
         "net/netfilter/nf_conntrack_proto_tcp.c: tcp_in_window",
         "kubernetes/kubernetes#74839",
     ],
-    examine: |view| view.each(in_namespace),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Conntrack, |view| view.each(in_namespace))
 };
 
 /// TCP that no socket took.
@@ -101,22 +99,17 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
         "{lost} packets of translated connections counted as INVALID and stayed here untranslated: this host answered \
          them with resets, which end the connections."
     );
-    finding.evidence.extend(fact(namespace, "invalid", format!("{invalid} packets were INVALID")));
+    fact(&mut finding, namespace, "invalid", format!("{invalid} packets were INVALID"));
     for (packet, entry) in table.joined.iter().filter(|(packet, _)| mine(packet)).take(3) {
         let whose = entry.example.map_or_else(String::new, |t| format!(" of {}:{}", t.source, t.source_port));
         let text = format!(
             "{}:{} to {}:{} is the answer to a connection{whose} that is in the table",
             packet.source, packet.source_port, packet.destination, packet.destination_port
         );
-        finding.evidence.push(Fact::seen(Plane::Connections, text));
+        finding.seen(Plane::Connections, text);
     }
     if let Some(sent) = namespace.counters.get("tcp.OutRsts") {
-        finding.evidence.push(Fact::counter(
-            Plane::Counters,
-            "tcp.OutRsts",
-            *sent,
-            "resets that this host sent",
-        ));
+        finding.counter(Plane::Counters, "tcp.OutRsts", *sent, "resets that this host sent");
     }
     finding.not.push("not forgotten: the table still has these connections".into());
     finding.not.push(
@@ -170,18 +163,11 @@ fn fixes(view: &EvidenceView<'_>, namespace: &Namespace) -> Vec<Fix> {
 fn recipes() -> Vec<Recipe> {
     vec![Recipe {
         setup: vec![
-            Step::Run(
-                LabHost::Gateway,
-                "nft 'add table ip nat; add chain ip nat post { type nat hook postrouting priority 100; }; \
-                 add rule ip nat post oifname outside masquerade'"
-                    .into(),
-            ),
+            Step::masquerade(),
             // One segment in four comes from far outside the window, as after a middlebox that renumbers.
-            Step::Run(
-                LabHost::Responder,
+            Step::responder(
                 "nft 'add table ip t; add chain ip t c { type filter hook output priority mangle; }; \
-                 add rule ip t c tcp sport 7000 tcp flags & (syn | rst) == 0 numgen random mod 4 == 0 tcp sequence set 1'"
-                    .into(),
+                 add rule ip t c tcp sport 7000 tcp flags & (syn | rst) == 0 numgen random mod 4 == 0 tcp sequence set 1'",
             ),
         ],
         traffic: Traffic::connects("198.19.0.2:7000", 100, 512, false),

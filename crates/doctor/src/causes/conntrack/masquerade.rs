@@ -8,12 +8,11 @@ use crate::collect::is_private;
 use crate::command::nft::{self, nft, statement};
 use crate::evidence::{ConnectionGroup, Connections, Interface, Namespace, Plane};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{LabHost, Recipe, Step, Traffic};
+use crate::recipe::{Recipe, Step, Traffic};
 use weir_conntrack::names::{TCP, UDP};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "masquerade-missing",
-    group: Group::Conntrack,
     title: "private addresses leave untranslated",
     about: "This host forwards connections from private to public addresses without translating their source. The other \
             side answers to an address that the Internet does not route, and the answer is lost far away; nothing is \
@@ -32,9 +31,8 @@ pub(super) const CAUSE: Cause = Cause {
     yields_to: &["hairpin-missing"],
     remedy: "Translate the source of packets that leave through the outside interface.",
     sources: &["RFC 1918, section 3", "RFC 6598", "nft(8): NAT STATEMENTS"],
-    examine: |view| view.each(in_namespace),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Conntrack, |view| view.each(in_namespace))
 };
 
 /// Fewer may be one server that is away.
@@ -94,10 +92,8 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
         "{} to {} port {} is not translated and not answered; of all such connections {answered} were",
         example.source, example.destination, example.destination_port
     );
-    finding.evidence.push(Fact::seen(Plane::Connections, text));
-    finding
-        .evidence
-        .push(Fact::seen(Plane::Connections, format!("{translated} other connections are translated")));
+    finding.seen(Plane::Connections, text);
+    finding.seen(Plane::Connections, format!("{translated} other connections are translated"));
     finding.evidence.extend(about_rules(table));
     let way = outside(namespace, example.destination);
     if let Some(interface) = way {
@@ -165,28 +161,22 @@ fn recipes() -> Vec<Recipe> {
         name: "wrong-interface",
         setup: vec![
             // The rule names the interface as another machine calls it.
-            Step::Run(
-                LabHost::Gateway,
+            Step::gateway(
                 "ip address add 10.99.0.1/24 dev inside
 nft 'add table ip nat; add chain ip nat post { type nat hook postrouting priority srcnat; }; \
-     add rule ip nat post oifname eth0 masquerade'"
-                    .into(),
+     add rule ip nat post oifname eth0 masquerade'",
             ),
-            Step::Run(
-                LabHost::Initiator,
+            Step::initiator(
                 "ip address add 10.99.0.2/24 dev eth0
-ip route add 198.19.0.2/32 via \"$GATEWAY_INSIDE\" src 10.99.0.2"
-                    .into(),
+ip route add 198.19.0.2/32 via \"$GATEWAY_INSIDE\" src 10.99.0.2",
             ),
             // The Internet: answers to private addresses vanish in it.
-            Step::Run(
-                LabHost::Responder,
+            Step::responder(
                 "ip link add internet type veth peer name nowhere
 ip link set internet arp off up
 ip link set nowhere up
 ip route add 10.0.0.0/8 dev internet
-for i in all eth0; do sysctl -qw net.ipv4.conf.$i.rp_filter=0; done"
-                    .into(),
+for i in all eth0; do sysctl -qw net.ipv4.conf.$i.rp_filter=0; done",
             ),
         ],
         traffic: Traffic::connects("198.19.0.2:7000", 20, 64, false),

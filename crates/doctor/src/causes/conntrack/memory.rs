@@ -4,12 +4,11 @@ use super::refused::{Refused, Where, claims, fact};
 use super::relief;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::evidence::{Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::finding::{Confidence, Finding, Fix, Severity};
 use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "conntrack-memory",
-    group: Group::Conntrack,
     title: "connection tracking and memory",
     about: "An entry takes 256 bytes of kernel memory, and 128 more where it is translated or counted. nf_conntrack_max is \
             one number, but each network namespace may have that many entries: with a hundred containers a hundred times \
@@ -20,7 +19,6 @@ pub(super) const CAUSE: Cause = Cause {
         "or: conntrack `drop` grows while the table is far from its limit and `insert_failed` stands still",
     ],
     should: &["memory is short: allocations stall (/proc/vmstat)"],
-    must_not: &[],
     lookalikes: &[("conntrack-full", "there the table is at its limit")],
     yields_to: &["conntrack-full", "conntrack-early-drop"],
     remedy: "Set nf_conntrack_max to a value that memory allows for all namespaces, shorten the timeouts, and find out who \
@@ -29,9 +27,8 @@ pub(super) const CAUSE: Cause = Cause {
         "net/netfilter/nf_conntrack_core.c: __nf_conntrack_alloc, resolve_normal_ct",
         "net/netfilter/nf_conntrack_extend.c",
     ],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Conntrack, examine)
 };
 
 const MAX: &str = "net.netfilter.nf_conntrack_max";
@@ -64,10 +61,8 @@ fn refused(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     finding.claims = claims(view, namespace, lost, "conntrack.drop", Where::Entering);
     finding.summary =
         format!("{lost} packets were dropped because the kernel had no memory for their entries.");
-    finding.evidence.extend(fact(namespace, "drop", format!("{lost} packets got no entry")));
-    finding
-        .evidence
-        .push(Fact::seen(Plane::Pressure, format!("allocations of memory stalled {stalls} times")));
+    fact(&mut finding, namespace, "drop", format!("{lost} packets got no entry"));
+    finding.seen(Plane::Pressure, format!("allocations of memory stalled {stalls} times"));
     finding.not.push("not a full table: it is far from its limit".into());
     finding.fixes.extend(relief::sooner(view, namespace));
     Some(finding)
@@ -93,7 +88,7 @@ fn used(view: &EvidenceView<'_>) -> Option<Finding> {
         total / 1_000_000
     );
     for (count, namespace) in by.iter().take(3) {
-        finding.evidence.push(Fact::seen(Plane::Connections, format!("{}: {count} entries", namespace.name)));
+        finding.seen(Plane::Connections, format!("{}: {count} entries", namespace.name));
     }
     finding.evidence.extend(relief::holders(most));
     finding.fixes.extend(relief::sooner(view, most));
@@ -119,10 +114,10 @@ fn promised(view: &EvidenceView<'_>) -> Option<Finding> {
         total / 1_000_000
     );
     let entries = relief::count(namespace).unwrap_or(0);
-    finding.evidence.push(Fact::seen(
+    finding.seen(
         Plane::Settings,
         format!("{MAX} = {max}, {each} bytes an entry, {entries} entries in the largest table"),
-    ));
+    );
     let why = format!("a twentieth of the memory holds {proposed} entries of {each} bytes");
     let setting = relief::setting(view, namespace, MAX, proposed, &why);
     let risk = "if more connections are needed at once than that, new ones are refused";
@@ -134,7 +129,7 @@ fn recipes() -> Vec<Recipe> {
     let tracked = "nft 'add table ip t; add chain ip t c { type filter hook forward priority 0; }; \
                    add rule ip t c ct state new accept'";
     vec![Recipe {
-        setup: vec![Step::Run(LabHost::Gateway, tracked.into())],
+        setup: vec![Step::gateway(tracked)],
         traffic: vec![
             Traffic::UdpServer { on: LabHost::Responder, port: 7000, buffer: None, mode: UdpMode::Echo },
             Traffic::udp("198.19.0.2:7000", 64, 200, 10),

@@ -2,7 +2,7 @@
 
 use crate::causes::{EvidenceView, is_noise};
 use crate::evidence::{DropGroup, Evidence, Namespace, Plane};
-use crate::finding::{Claim, Fact};
+use crate::finding::{Claim, Finding};
 
 /// The statistics of a namespace in the window (net/netfilter/nf_conntrack_core.c).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -121,11 +121,12 @@ pub(super) fn sampled(
     (claims, all)
 }
 
-/// A counter of connection tracking as a fact, if it is there.
-pub(super) fn fact(namespace: &Namespace, name: &str, text: impl Into<String>) -> Option<Fact> {
+/// Adds a counter of connection tracking to a finding, if it is there.
+pub(super) fn fact(finding: &mut Finding, namespace: &Namespace, name: &str, text: impl Into<String>) {
     let full = format!("conntrack.{name}");
-    let delta = *namespace.counters.get(&full)?;
-    Some(Fact::counter(Plane::ConntrackStatistics, &full, delta, text))
+    if let Some(delta) = namespace.counters.get(&full) {
+        finding.counter(Plane::ConntrackStatistics, &full, *delta, text);
+    }
 }
 
 #[cfg(test)]

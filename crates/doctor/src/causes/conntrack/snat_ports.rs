@@ -12,7 +12,6 @@ use weir_conntrack::names;
 
 pub(super) const CAUSE: Cause = Cause {
     id: "snat-ports-exhausted",
-    group: Group::Conntrack,
     title: "no port left for source NAT",
     about: "Source NAT gives each connection an outside port that no other connection to the same destination has: outside \
             address, protocol, destination and destination port must be unique together. One busy destination (a name \
@@ -39,7 +38,6 @@ pub(super) const CAUSE: Cause = Cause {
         ),
         ("conntrack-hash-small", "there `chain_toolong` grows"),
     ],
-    yields_to: &[],
     remedy: "Give source NAT more outside addresses, or the rule a larger range. Let clients keep connections open instead of \
              making new ones, and let closed ones free their port sooner.",
     sources: &[
@@ -47,9 +45,8 @@ pub(super) const CAUSE: Cause = Cause {
         "RFC 6056, section 3",
         "RFC 6888, REQ-4",
     ],
-    examine: |view| view.each(in_namespace),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Conntrack, |view| view.each(in_namespace))
 };
 
 /// From here on tries may fail (0.95 to the power of 248 is 3 in a million, 0.98 is 7 in a thousand).
@@ -82,12 +79,8 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
         (false, false) => Confidence::Medium,
         (true, _) => Confidence::Low,
     };
-    finding.evidence.extend(fact(
-        namespace,
-        "insert_failed",
-        format!("{lost} packets found their tuple taken"),
-    ));
-    finding.evidence.extend(fact(namespace, "drop", "as many were dropped"));
+    fact(&mut finding, namespace, "insert_failed", format!("{lost} packets found their tuple taken"));
+    fact(&mut finding, namespace, "drop", "as many were dropped");
     finding.evidence.extend(full.iter().take(4).map(|p| Fact::seen(Plane::Connections, words(p))));
     finding.summary = match full.first() {
         Some(pool) => {
@@ -122,7 +115,7 @@ fn soon(view: &EvidenceView<'_>, namespace: &Namespace, pool: &SnatPool) -> Find
     finding.confidence = Confidence::High;
     finding.object = object(pool);
     finding.summary = format!("Source NAT is about to run out of ports: {}.", words(pool));
-    finding.evidence.push(Fact::seen(Plane::Connections, words(pool)));
+    finding.seen(Plane::Connections, words(pool));
     finding.not.push("nothing was refused in the window".into());
     finding.fixes = fixes(view, namespace, Some(pool));
     finding
@@ -224,7 +217,7 @@ const TEN_PORTS: &str = "nft 'add table ip nat; add chain ip nat post { type nat
                          add rule ip nat post oifname outside ip protocol { tcp, udp } masquerade to :6000-6009'";
 
 fn recipes() -> Vec<Recipe> {
-    let setup = || vec![Step::Run(LabHost::Gateway, TEN_PORTS.into())];
+    let setup = || vec![Step::gateway(TEN_PORTS)];
     vec![
         Recipe {
             name: "udp",

@@ -12,7 +12,6 @@ use weir_conntrack::names::UDP;
 
 pub(super) const CAUSE: Cause = Cause {
     id: "udp-timeout-short",
-    group: Group::Conntrack,
     title: "UDP connections forgotten too soon",
     about: "UDP does not signal the end of a connection, so connection tracking forgets a connection after a time without \
             packets: 30 s before the answer, 120 s for a stream. It also forgets applications that are silent for longer \
@@ -35,9 +34,8 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "Make the timeouts at least as long as RFC 4787 asks for, or let the application send something more often \
              than they last.",
     sources: &["RFC 4787, REQ-5", "net/netfilter/nf_conntrack_proto_udp.c: udp_timeouts"],
-    examine: |view| view.each(in_namespace),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Conntrack, |view| view.each(in_namespace))
 };
 
 const SINGLE: &str = "net.netfilter.nf_conntrack_udp_timeout";
@@ -77,7 +75,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     }));
     for name in [SINGLE, STREAM] {
         if let Some(seconds) = namespace.setting(name) {
-            finding.evidence.push(Fact::seen(Plane::Settings, format!("{name} = {seconds} s")));
+            finding.seen(Plane::Settings, format!("{name} = {seconds} s"));
         }
     }
     finding.not.push(
@@ -128,20 +126,19 @@ fn news(own: [u8; 6], peer: [u8; 6]) -> Vec<Vec<u8>> {
 
 fn recipes() -> Vec<Recipe> {
     vec![Recipe {
-        setup: vec![Step::Run(
-            LabHost::Gateway,
-            "nft 'add table ip nat; add chain ip nat post { type nat hook postrouting priority 100; }; \
-             add rule ip nat post oifname outside masquerade'; \
-             sysctl -qw net.netfilter.nf_conntrack_udp_timeout=1 net.netfilter.nf_conntrack_udp_timeout_stream=1"
-                .into(),
-        )],
+        setup: vec![
+            Step::masquerade(),
+            Step::gateway(
+                "sysctl -qw net.netfilter.nf_conntrack_udp_timeout=1 net.netfilter.nf_conntrack_udp_timeout_stream=1",
+            ),
+        ],
         traffic: (41_000..41_010)
             .map(|port| (LabHost::Initiator, port))
             .chain([(LabHost::Responder, 7000)])
             .map(|(on, port)| Traffic::UdpServer { on, port, buffer: None, mode: UdpMode::Sink })
             .chain([
-                Traffic::Frames { from: LabHost::Initiator, interface: "eth0", rate: 5, frames: questions },
-                Traffic::Frames { from: LabHost::Responder, interface: "eth0", rate: 15, frames: news },
+                Traffic::Frames { from: LabHost::Initiator, rate: 5, frames: questions },
+                Traffic::Frames { from: LabHost::Responder, rate: 15, frames: news },
             ])
             .collect(),
         ..Recipe::default()

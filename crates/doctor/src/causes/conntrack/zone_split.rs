@@ -7,12 +7,11 @@ use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::nft::nft;
 use crate::command::sh;
 use crate::evidence::{Connections, DropGroup, Namespace, Plane, Sample, Tuple};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::finding::{Confidence, Finding, Fix, Severity};
 use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "conntrack-zone-split",
-    group: Group::Conntrack,
     title: "connections split between conntrack zones",
     about: "Zones are separate tables of connections on one host, so that networks with the same addresses do not meet. A rule \
             puts packets into a zone (`ct zone set`). When only one direction of a connection gets the zone, its answers are \
@@ -28,12 +27,10 @@ pub(super) const CAUSE: Cause = Cause {
         ("conntrack-entry-lost", "there no zone has the connection"),
         ("conntrack-invalid-reset", "there the connection is in the zone that was looked in"),
     ],
-    yields_to: &[],
     remedy: "Give both directions the same zone: a rule for each interface of the pair.",
     sources: &["net/netfilter/nf_conntrack_core.c: nf_ct_zone_id", "nft(8): CT STATEMENT, zone"],
-    examine: |view| view.each(in_namespace),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Conntrack, |view| view.each(in_namespace))
 };
 
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
@@ -75,14 +72,14 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
             "{}:{} to {}:{} is an entry of zone {first}, and its other direction one of zone {second}",
             t.source, t.source_port, t.destination, t.destination_port
         );
-        finding.evidence.push(Fact::seen(Plane::Connections, text));
+        finding.seen(Plane::Connections, text);
     }
     for (t, zone) in strangers.iter().take(3) {
         let text = format!(
             "{}:{} to {}:{} was refused; its connection is in zone {zone}",
             t.source, t.source_port, t.destination, t.destination_port
         );
-        finding.evidence.push(Fact::seen(Plane::Connections, text));
+        finding.seen(Plane::Connections, text);
     }
     finding.not.push("not a connection that was lost: another zone has it".into());
     finding.fixes.push(same_zone(zones.iter().copied().find(|z| *z != 0)?));
@@ -117,13 +114,11 @@ fn same_zone(zone: u16) -> Fix {
 
 fn recipes() -> Vec<Recipe> {
     vec![Recipe {
-        setup: vec![Step::Run(
-            LabHost::Gateway,
+        setup: vec![Step::gateway(
             "nft 'add table ip z; add chain ip z pre { type filter hook prerouting priority raw; }; \
              add rule ip z pre iifname inside ct zone set 5; \
              add chain ip z post { type nat hook postrouting priority srcnat; }; \
-             add rule ip z post oifname outside masquerade'"
-                .into(),
+             add rule ip z post oifname outside masquerade'",
         )],
         traffic: vec![
             Traffic::UdpServer { on: LabHost::Responder, port: 7000, buffer: None, mode: UdpMode::Echo },

@@ -7,7 +7,6 @@ use crate::finding::{Claim, Confidence, Fact, Finding, Fix};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "fastpath-drop",
-    group: Group::FastPath,
     title: "fast path drops packets that it cannot rewrite",
     about: "The fast path writes new addresses, ports and checksums into a packet before it sends it on. The kernel refuses that \
             if it has no memory to make the packet's header writable. The packet is half changed then, so it is dropped and \
@@ -17,7 +16,6 @@ pub(super) const CAUSE: Cause = Cause {
         "packets dropped as TC_INGRESS on an interface of the fast path",
         "the kernel has no memory for packets",
     ],
-    must_not: &[],
     lookalikes: &[
         (
             "tc-drop",
@@ -25,23 +23,16 @@ pub(super) const CAUSE: Cause = Cause {
         ),
         ("memory-pressure", "the reason behind it, in most cases"),
     ],
-    yields_to: &[],
     remedy: "Leave everything to the kernel (`weir fastpath pause`), and look for the lack of memory.",
     sources: &[
         "crates/fastpath/src/bpf/carry.h: rewrite",
         "net/core/filter.c: bpf_l4_csum_replace, bpf_try_make_writable",
     ],
-    examine,
-    recipes: Vec::new,
     not_injected: Some(
         "the kernel refuses a rewrite only if it has no memory, and no lab can take that away from one program",
     ),
+    ..Cause::of(Group::FastPath, |view| view.each_fastpath(of))
 };
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    let all = view.namespaces().filter_map(|n| Some((n, n.fastpath.as_ref()?)));
-    all.filter_map(|(namespace, fastpath)| of(view, namespace, fastpath)).collect()
-}
 
 fn of(view: &EvidenceView<'_>, namespace: &Namespace, fastpath: &FastPath) -> Option<Finding> {
     let failed = fastpath.packets("failed");
@@ -111,7 +102,7 @@ mod tests {
     #[test]
     fn it_takes_as_many_drops_as_it_counted_and_another_program_the_rest() {
         let evidence = dropping(300, 500);
-        let [finding] = &examine(&EvidenceView::of(&evidence))[..] else { panic!() };
+        let [finding] = &(CAUSE.examine)(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert_eq!(finding.claims, [Claim::Drops { group: 0, packets: 300 }]);
         assert_eq!((finding.confidence, finding.fixes[0].commands.len()), (Confidence::High, 1));
         let all = diagnose(&evidence).findings;
@@ -126,13 +117,13 @@ mod tests {
         let mut evidence = dropping(300, 0);
         evidence.drops.clear();
         evidence.planes.insert(Plane::Drops, Sight::Blind("hidden".into()));
-        let [finding] = &examine(&EvidenceView::of(&evidence))[..] else { panic!() };
+        let [finding] = &(CAUSE.examine)(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert!(matches!(&finding.claims[..], [Claim::Counter { packets: 300, .. }]), "{finding:?}");
         assert_eq!((finding.confidence, &finding.missing[..]), (Confidence::Medium, &[Plane::Drops][..]));
     }
 
     #[test]
     fn a_fast_path_that_drops_nothing_has_no_part_in_it() {
-        assert_eq!(examine(&EvidenceView::of(&dropping(0, 500))), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&dropping(0, 500))), []);
     }
 }

@@ -9,7 +9,6 @@ use crate::recipe::{FastPathSetup, LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "fastpath-excluded",
-    group: Group::FastPath,
     title: "fast path must leave many packets to the kernel",
     about: "The fast path carries a flow only if it can do exactly what the kernel does with it. It leaves flows to the kernel that a \
             user excluded, that a helper of connection tracking must see, whose TTL or DSCP a rule changes, that are not tracked, \
@@ -20,7 +19,6 @@ pub(super) const CAUSE: Cause = Cause {
         "a quarter of the packets that came in, or more, were left to the kernel for one of these reasons",
     ],
     should: &["the exclusion, the rule or the interface is known"],
-    must_not: &[],
     lookalikes: &[
         ("fastpath-full", "there the flows may be carried, and find no entry"),
         ("fastpath-stale", "there they are carried until the next change"),
@@ -30,9 +28,8 @@ pub(super) const CAUSE: Cause = Cause {
              established connections, or name the interface (`weir fastpath apply --interface`). `weir fastpath explain` tells the \
              reason for one flow.",
     sources: &["crates/fastpath/src/bpf/learn.h: judge, learn", "docs/guides/fastpath.md"],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::FastPath, examine)
 };
 
 /// Share of the packets that came in.
@@ -111,7 +108,7 @@ fn begin(
     finding.severity = Severity::Note;
     finding.impact = share.min(1.0);
     let carried = fastpath.packets("carried");
-    finding.evidence.push(Fact::seen(Plane::FastPath, format!("{carried} of {came} packets were carried")));
+    finding.seen(Plane::FastPath, format!("{carried} of {came} packets were carried"));
     Some(finding)
 }
 
@@ -176,9 +173,9 @@ fn by_interface(view: &EvidenceView<'_>, namespace: &Namespace, fastpath: &FastP
         other.name
     );
     let text = format!("{} packets left by {}, which has none of its programs", sent(other), other.name);
-    finding.evidence.push(Fact::seen(Plane::Interfaces, text));
+    finding.seen(Plane::Interfaces, text);
     let text = format!("about {untried} packets belonged to flows that it never tried to learn");
-    finding.evidence.push(Fact::seen(Plane::FastPath, text));
+    finding.seen(Plane::FastPath, text);
     finding.fixes.push(Fix::look("see why it is left out", [weir(namespace, "plan")]));
     finding.fixes.push(Fix::new(
         "carry between all interfaces that forward, on trial until `weir fastpath confirm`",
@@ -192,7 +189,7 @@ fn by_interface(view: &EvidenceView<'_>, namespace: &Namespace, fastpath: &FastP
 fn recipes() -> Vec<Recipe> {
     let case = |name, setup: FastPathSetup, rules: &[&str]| {
         let mut steps = vec![Step::masquerade(), Step::FastPath(LabHost::Gateway, setup)];
-        steps.extend(rules.iter().map(|rule| Step::Run(LabHost::Gateway, (*rule).into())));
+        steps.extend(rules.iter().map(|rule| Step::gateway(*rule)));
         Recipe { name, setup: steps, traffic: Traffic::udp_across(64, 2000, 8), ..Recipe::default() }
     };
     let excluded = FastPathSetup { excluded: &["198.19.0.2:7000/udp"], ..FastPathSetup::default() };

@@ -8,7 +8,6 @@ use crate::recipe::{FastPathSetup, LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "fastpath-full",
-    group: Group::FastPath,
     title: "flow table of the fast path full",
     about: "The flow table of `weir fastpath` grows as it fills, up to twice as many entries as directions of connections \
             that it was made for. A live entry is never evicted for a new one. When the bucket of a new flow has no free entry, its \
@@ -20,24 +19,17 @@ pub(super) const CAUSE: Cause = Cause {
         ("conntrack-full", "there the kernel's own table is full, and new connections are dropped"),
         ("fastpath-stale", "there flows leave the table all the time, because something changes"),
     ],
-    yields_to: &[],
     remedy: "Ask for a larger table (`weir fastpath apply --connections 262144`), or leave flows to the kernel that need no speed \
              (`weir fastpath exclude`). If a flood of short flows fills it, learn flows later (`--packets N`).",
     sources: &["crates/fastpath/src/bpf/learn.h: room_for", "docs/explanation/fastpath.md"],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::FastPath, |view| view.each_fastpath(of))
 };
 
 /// Fewer refusals in a window say nothing: flows of one bucket may meet by chance.
 const LEAST: u64 = 10;
 /// Share of the attempts with a place in the table at stake.
 const SHARE: f64 = 0.1;
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    let all = view.namespaces().filter_map(|n| Some((n, n.fastpath.as_ref()?)));
-    all.filter_map(|(namespace, fastpath)| of(view, namespace, fastpath)).collect()
-}
 
 fn of(view: &EvidenceView<'_>, namespace: &Namespace, fastpath: &FastPath) -> Option<Finding> {
     let (refused, learnt) = (fastpath.attempts("no-room"), fastpath.attempts("learnt"));
@@ -109,7 +101,7 @@ mod tests {
 
     fn found(attempts: &[(&str, u64)]) -> Vec<Finding> {
         let attempts = attempts.iter().map(|(name, times)| count(name, *times)).collect();
-        examine(&EvidenceView::of(&host(FastPath { attempts, ..healthy() })))
+        (CAUSE.examine)(&EvidenceView::of(&host(FastPath { attempts, ..healthy() })))
     }
 
     #[test]
@@ -122,15 +114,15 @@ mod tests {
         assert_eq!(found(&[("no-room", 9)]), []);
         let attempts = [count("no-room", 400)].into();
         let grown = FastPath { attempts, changes: [count("room", 1)].into(), ..healthy() };
-        assert_eq!(examine(&EvidenceView::of(&host(grown))), [], "it has more room now");
-        assert_eq!(examine(&EvidenceView::of(&host(healthy()))), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&host(grown))), [], "it has more room now");
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&host(healthy()))), []);
     }
 
     #[test]
     fn a_table_that_holds_what_it_was_made_for_makes_it_sure() {
         let attempts = [count("no-room", 400)].into();
         let evidence = host(FastPath { attempts, room: 256, directions: 200, ..healthy() });
-        let [finding] = &examine(&EvidenceView::of(&evidence))[..] else { panic!() };
+        let [finding] = &(CAUSE.examine)(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert_eq!(finding.confidence, Confidence::High);
         assert_eq!(finding.fixes[0].commands, ["weir fastpath apply --connections 256"]);
     }

@@ -8,7 +8,6 @@ use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "fastpath-gone",
-    group: Group::FastPath,
     title: "process of the fast path gone or hanging",
     about: "One process keeps the fast path. Its programs carry packets only while it renews a lease, for two seconds each \
             time. If it ends, its programs end with it; if it is stopped or gets no processor time, the lease ends. In either \
@@ -23,7 +22,6 @@ pub(super) const CAUSE: Cause = Cause {
         "cpu-throttled",
         "a control group that gets no more processor time stops this process, too",
     )],
-    yields_to: &[],
     remedy: "Start it again (`weir fastpath apply`). For a fast path that is to come back by itself after a crash and a reboot, \
              use its unit: `systemctl enable --now weir-fastpath`.",
     sources: &[
@@ -31,22 +29,16 @@ pub(super) const CAUSE: Cause = Cause {
         "crates/fastpath/src/resident.rs",
         "docs/explanation/fastpath.md",
     ],
-    examine,
-    recipes: Vec::new,
     not_injected: Some(
         "it takes a process of weir that is stopped or killed: the test `fastpath_doctor` does that with the built binary",
     ),
+    ..Cause::of(Group::FastPath, |view| view.each_fastpath(of))
 };
 
 /// Share of the packets that came without a lease.
 const SHARE: f64 = 0.1;
 /// The same, where most of the window was without one.
 const GRAVE: f64 = 0.5;
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    let all = view.namespaces().filter_map(|n| Some((n, n.fastpath.as_ref()?)));
-    all.filter_map(|(namespace, fastpath)| of(view, namespace, fastpath)).collect()
-}
 
 fn of(view: &EvidenceView<'_>, namespace: &Namespace, fastpath: &FastPath) -> Option<Finding> {
     let mut finding = view.finding(CAUSE.id, namespace, 0);
@@ -79,8 +71,8 @@ fn of(view: &EvidenceView<'_>, namespace: &Namespace, fastpath: &FastPath) -> Op
 }
 
 fn gone(finding: &mut Finding, namespace: &Namespace, text: &str) {
-    finding.evidence.push(Fact::seen(Plane::FastPath, text));
-    finding.evidence.push(Fact::seen(Plane::FastPath, "no process answers at the name of the fast path"));
+    finding.seen(Plane::FastPath, text);
+    finding.seen(Plane::FastPath, "no process answers at the name of the fast path");
     finding.fixes.push(start(namespace));
 }
 
@@ -99,11 +91,9 @@ fn silent(finding: &mut Finding, namespace: &Namespace, pid: u32, stopped: bool)
     let state = if stopped { "is stopped" } else { "does not answer" };
     finding.summary =
         format!("Process {pid}, which keeps the fast path, {state}: every packet takes the kernel's way.");
-    finding
-        .evidence
-        .push(Fact::seen(Plane::FastPath, format!("process {pid} did not answer for two seconds")));
+    finding.seen(Plane::FastPath, format!("process {pid} did not answer for two seconds"));
     if stopped {
-        finding.evidence.push(Fact::seen(Plane::FastPath, format!("its state in /proc/{pid}/stat is T")));
+        finding.seen(Plane::FastPath, format!("its state in /proc/{pid}/stat is T"));
         finding.fixes.push(Fix::new(
             "let it go on",
             "none",
@@ -158,7 +148,7 @@ mod tests {
     use super::*;
 
     fn found(fastpath: FastPath) -> Vec<Finding> {
-        examine(&EvidenceView::of(&host(fastpath)))
+        (CAUSE.examine)(&EvidenceView::of(&host(fastpath)))
     }
 
     #[test]

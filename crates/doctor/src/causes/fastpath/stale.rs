@@ -4,12 +4,11 @@ use super::commands::weir;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::{Line, sh};
 use crate::evidence::{FastPath, Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::finding::{Confidence, Finding, Fix, Severity};
 use crate::recipe::{FastPathSetup, LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "fastpath-stale",
-    group: Group::FastPath,
     title: "fast path learns everything anew, again and again",
     about: "An entry of the fast path holds what rules, routes and neighbours decided about its flow. When one of them changes, \
             every entry becomes stale: the next packet of each flow takes the kernel's way, and the flow is learnt anew. A \
@@ -20,9 +19,7 @@ pub(super) const CAUSE: Cause = Cause {
         "a tenth of the packets of known flows, or more, find a stale entry",
     ],
     should: &["one kind of change makes up most of them"],
-    must_not: &[],
     lookalikes: &[("fastpath-full", "there new flows find no entry, and nothing changes")],
-    yields_to: &[],
     remedy: "Find the program that makes the changes (`ip monitor`, `nft monitor`), and have it change only what differs, in one \
              step: a route daemon that flaps, a script that reloads all rules, a blocker that adds addresses one by one.",
     sources: &[
@@ -30,9 +27,8 @@ pub(super) const CAUSE: Cause = Cause {
         "crates/fastpath/src/keeper.rs",
         "docs/explanation/fastpath.md",
     ],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::FastPath, |view| view.each_fastpath(of))
 };
 
 /// Changes in a window that any host may have: a service that starts makes a few.
@@ -43,11 +39,6 @@ const RATE: f64 = 0.5;
 const SHARE: f64 = 0.1;
 /// The same where most of the speed is gone.
 const GRAVE: f64 = 0.3;
-
-fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
-    let all = view.namespaces().filter_map(|n| Some((n, n.fastpath.as_ref()?)));
-    all.filter_map(|(namespace, fastpath)| of(view, namespace, fastpath)).collect()
-}
 
 fn of(view: &EvidenceView<'_>, namespace: &Namespace, fastpath: &FastPath) -> Option<Finding> {
     let (times, stale) = (fastpath.learnt_anew.change(), fastpath.packets("stale"));
@@ -66,14 +57,13 @@ fn of(view: &EvidenceView<'_>, namespace: &Namespace, fastpath: &FastPath) -> Op
         100.0 * share
     );
     let text = format!("{times} changes, {rate:.1} in a second");
-    finding.evidence.push(Fact::counter(Plane::FastPath, "generation", fastpath.learnt_anew, text));
-    let text = format!("{stale} of {known} packets of known flows found a stale entry");
-    finding.evidence.push(Fact::seen(Plane::FastPath, text));
+    finding.counter(Plane::FastPath, "generation", fastpath.learnt_anew, text);
+    finding.seen(Plane::FastPath, format!("{stale} of {known} packets of known flows found a stale entry"));
     let most = fastpath.changes.iter().max_by_key(|(_, delta)| delta.change());
     if let Some((kind, delta)) = most.filter(|(_, delta)| delta.change() > 0) {
         finding.object.clone_from(kind);
         let text = format!("{} of them were changes of {}", delta.change(), words(kind));
-        finding.evidence.push(Fact::counter(Plane::FastPath, kind, *delta, text));
+        finding.counter(Plane::FastPath, kind, *delta, text);
         if 2 * delta.change() >= times {
             finding.confidence = Confidence::High;
         }
@@ -135,7 +125,7 @@ mod tests {
             packets: [count("stale", stale), count("carried", carried)].into(),
             ..healthy()
         };
-        examine(&EvidenceView::of(&host(fastpath)))
+        (CAUSE.examine)(&EvidenceView::of(&host(fastpath)))
     }
 
     #[test]
@@ -152,7 +142,7 @@ mod tests {
     fn changes_without_harm_and_single_changes_are_none() {
         assert_eq!(found(100, 50, 950), [], "few packets find a stale entry");
         assert_eq!(found(4, 600, 400), [], "a service that starts");
-        assert_eq!(examine(&EvidenceView::of(&host(healthy()))), []);
+        assert_eq!((CAUSE.examine)(&EvidenceView::of(&host(healthy()))), []);
     }
 
     #[test]

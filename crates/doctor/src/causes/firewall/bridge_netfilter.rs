@@ -9,12 +9,11 @@ use crate::command::iptables::{self, Name};
 use crate::command::{Words, sh, sysctl};
 use crate::evidence::Backend;
 use crate::evidence::Plane;
-use crate::finding::{Fact, Finding, Fix, Setting, severity_of_loss};
+use crate::finding::{Finding, Fix, Setting, severity_of_loss};
 use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "bridge-netfilter",
-    group: Group::Firewall,
     title: "the firewall filters frames within a bridge",
     about: "With `bridge-nf-call-iptables` (module br_netfilter) every frame that a bridge passes from one port to another \
             goes through the rules for forwarded IP packets as well, though nothing is routed. Hosts on one network, \
@@ -30,16 +29,14 @@ pub(super) const CAUSE: Cause = Cause {
         ("policy-drop", "the packets are routed, and came in through an interface of its own"),
         ("bridge-blocked", "the bridge itself does not pass them on"),
     ],
-    yields_to: &[],
     remedy: "If nothing needs the firewall within the bridge, switch the call off. Kubernetes' kube-proxy and some of \
              Docker's isolation rules need it: there, accept bridged frames by a rule.",
     sources: &[
         "net/bridge/br_netfilter_hooks.c",
         "https://wiki.libvirt.org/Net.bridge.bridge-nf-call_and_sysctl.conf.html",
     ],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Firewall, examine)
 };
 
 fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
@@ -66,12 +63,12 @@ fn tell(view: &EvidenceView<'_>, attribution: &DropAttribution<'_>, finding: &mu
         .rule
         .map_or_else(|| attribution.name(), |r| format!("{}: {}", attribution.name(), r.text));
     finding.object = format!("bridge {bridge}, {what}");
-    finding.evidence.push(Fact::seen(Plane::Rules, format!("decided by the {what}")));
+    finding.seen(Plane::Rules, format!("decided by the {what}"));
     let v6 = attribution.samples.iter().all(|s| s.header.first().is_some_and(|b| b >> 4 == 6));
     let name = if v6 { "net.bridge.bridge-nf-call-ip6tables" } else { "net.bridge.bridge-nf-call-iptables" };
     let now = attribution.namespace.setting(name);
     if let Some(value) = now {
-        finding.evidence.push(Fact::seen(Plane::Settings, format!("{name} = {value}")));
+        finding.seen(Plane::Settings, format!("{name} = {value}"));
     }
     let risk = "rules that separate hosts of one bridge (Docker's isolation, Kubernetes) no longer do so";
     let title = "keep the firewall out of the bridge";
@@ -100,8 +97,8 @@ fn recipes() -> Vec<Recipe> {
                   nft 'add table ip f; add chain ip f forward { type filter hook forward priority 0; policy drop; }'\n\
                   nft 'add rule ip f forward udp dport 7001 accept'";
     let mut setup = vec![
-        Step::Run(LabHost::Initiator, "ip addr add 198.18.5.2/24 dev eth0".into()),
-        Step::Run(LabHost::Responder, "ip addr add 198.18.5.3/24 dev eth0".into()),
+        Step::initiator("ip addr add 198.18.5.2/24 dev eth0"),
+        Step::responder("ip addr add 198.18.5.3/24 dev eth0"),
     ];
     setup.extend(gateway(bridge));
     let datagrams = |port: u16| {

@@ -6,12 +6,11 @@ use super::nft_rule_drop::{datagrams, gateway};
 use super::report::{example, findings, service};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::evidence::{Backend, Plane};
-use crate::finding::{Fact, Finding};
+use crate::finding::Finding;
 use crate::recipe::Recipe;
 
 pub(super) const CAUSE: Cause = Cause {
     id: "iptables-legacy-drop",
-    group: Group::Firewall,
     title: "a rule of the old iptables drops packets",
     about: "There are two iptables: one keeps its rules in nftables, the other in tables of its own (ip_tables). Both may \
             hold rules at the same time, a packet has to pass both, and each program shows only its own. `nft list \
@@ -28,9 +27,8 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "Look with iptables-legacy. Move the rules that are still needed to nftables, and empty the old tables, so \
              that all rules are in one place.",
     sources: &["net/ipv4/netfilter/ip_tables.c: ipt_do_table", "iptables-legacy(8)"],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Firewall, examine)
 };
 
 fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
@@ -47,7 +45,7 @@ fn tell(attribution: &DropAttribution<'_>, finding: &mut Finding) {
     let chains = attribution.namespace.rules.iter().flat_map(|r| &r.chains);
     if chains.into_iter().any(|c| c.backend != Backend::IptablesLegacy) {
         let text = "there are rules of nftables, too: a packet has to pass both, and each program shows only its own";
-        finding.evidence.push(Fact::seen(Plane::Rules, text));
+        finding.seen(Plane::Rules, text);
     }
     finding.fixes = fixes(attribution, example(attribution));
 }

@@ -5,7 +5,7 @@ use super::nft_rule_drop::{datagrams, gateway};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::nft;
 use crate::evidence::{Backend, Namespace, Plane, Rule};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::finding::{Confidence, Finding, Fix, Severity};
 use crate::recipe::Recipe;
 
 /// Lines a second that cost more than they tell. A line takes some 10 µs, more by far where a serial console is served.
@@ -13,7 +13,6 @@ const LINES_PER_SECOND: f64 = 50.0;
 
 pub(super) const CAUSE: Cause = Cause {
     id: "log-storm",
-    group: Group::Firewall,
     title: "a rule logs every packet",
     about: "A rule with `log` (or the target LOG) and without a limit writes a line to the kernel's log for each packet \
             that it matches, and the packet waits meanwhile. A few hundred a second fill the log, and with a serial \
@@ -24,13 +23,11 @@ pub(super) const CAUSE: Cause = Cause {
         "the namespace's lines are not written at all (net.netfilter.nf_log_all_netns = 0 outside the first one)",
     ],
     lookalikes: &[("hot-core", "a core is busy, with any kind of work")],
-    yields_to: &[],
     remedy: "Put a limit before the log statement, or send the packets to a group that a program listens to (`log group 1`, \
              ulogd), or count instead of logging.",
     sources: &["net/netfilter/nf_log_syslog.c", "kernel/printk/printk.c", "nft(8), log statement"],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Firewall, examine)
 };
 
 fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
@@ -70,12 +67,10 @@ fn of_rule(view: &EvidenceView<'_>, namespace: &Namespace, rule: &Rule) -> Optio
     );
     if let Some(counter) = rule.packets {
         let text = format!("{packets} packets logged in the window");
-        finding.evidence.push(Fact::counter(Plane::Rules, &format!("rule {place}"), counter, text));
+        finding.counter(Plane::Rules, &format!("rule {place}"), counter, text);
     }
     if lines > 0 {
-        finding
-            .evidence
-            .push(Fact::seen(Plane::Log, format!("{lines} lines of it were seen in the kernel's log")));
+        finding.seen(Plane::Log, format!("{lines} lines of it were seen in the kernel's log"));
     }
     finding.not.push("not lost packets: the rule costs time and does not drop".into());
     finding.fixes = fixes(rule);

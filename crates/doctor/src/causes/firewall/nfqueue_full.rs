@@ -4,12 +4,11 @@ use super::nft_rule_drop::{datagrams, gateway};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{Namespace, Plane, RuleVerdict};
-use crate::finding::{Claim, Confidence, Fact, Finding, Fix};
+use crate::finding::{Claim, Confidence, Finding, Fix};
 use crate::recipe::Recipe;
 
 pub(super) const CAUSE: Cause = Cause {
     id: "nfqueue-full",
-    group: Group::Firewall,
     title: "packets wait for a program that does not take them",
     about: "A rule with the verdict queue (NFQUEUE) hands packets to a program, which decides for each whether it may \
             pass: intrusion prevention (Suricata, Snort), parental controls, security agents. If the program is slower \
@@ -19,15 +18,12 @@ pub(super) const CAUSE: Cause = Cause {
         "packets dropped in nf_queue, or the queue's own counters `queue_dropped` or `user_dropped` grow",
     ],
     should: &["a rule with the verdict queue"],
-    must_not: &[],
     lookalikes: &[("nft-rule-drop", "the rule itself drops, without asking a program")],
-    yields_to: &[],
     remedy: "See whether the program runs. Spread over several queues (`queue to 0-3 fanout`), make the queue longer in the \
              program, and say `bypass` where packets may pass without it.",
     sources: &["net/netfilter/nf_queue.c: nf_queue", "net/netfilter/nfnetlink_queue.c: nfqnl_enqueue_packet"],
-    examine: |view| view.each(in_namespace),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Firewall, |view| view.each(in_namespace))
 };
 
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
@@ -59,22 +55,15 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     };
     if !taken.is_empty() {
         let text = format!("{} packets dropped in {}()", taken.packets, taken.groups[0].location);
-        finding.evidence.push(Fact::seen(Plane::Drops, text));
+        finding.seen(Plane::Drops, text);
     }
     for name in counters {
-        if let Some(delta) = namespace.counters.get(name).filter(|d| d.change() > 0) {
-            finding.evidence.push(Fact::counter(
-                Plane::Counters,
-                name,
-                *delta,
-                format!("{} more", delta.change()),
-            ));
-        }
+        finding.grew(namespace, name, "more");
     }
     let rules = namespace.rules.iter().flat_map(|r| &r.rules);
     for rule in rules.filter(|r| r.verdict == RuleVerdict::Queue).take(5) {
         let place = format!("{} {} {} handle {}", rule.family, rule.table, rule.chain, rule.handle);
-        finding.evidence.push(Fact::seen(Plane::Rules, format!("rule {place}: {}", rule.text)));
+        finding.seen(Plane::Rules, format!("rule {place}: {}", rule.text));
         if finding.object.is_empty() {
             finding.object = format!("rule {place}");
         }

@@ -6,12 +6,11 @@ use super::report::{example, findings, keeper, service};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::nft::nft;
 use crate::evidence::Plane;
-use crate::finding::{Claim, Confidence, Fact, Finding, Fix, Severity};
+use crate::finding::{Claim, Confidence, Finding, Fix, Severity};
 use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "nft-rule-drop",
-    group: Group::Firewall,
     title: "a rule drops packets",
     about: "A rule of nftables, or of iptables over nftables, drops packets. The kernel has no statistic for this: unless \
             the rule has a counter, the only sign is packets that do not arrive. The doctor finds the rule by its counter. \
@@ -39,9 +38,8 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "Look at the rule and its comment. If it should not meet these packets, put a rule before it that accepts \
              them, or delete it. Docker, firewalld, ufw and similar programs rewrite their rules: change it there.",
     sources: &["net/netfilter/nf_tables_core.c: nft_do_chain", "nft(8)"],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Firewall, examine)
 };
 
 fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
@@ -99,13 +97,8 @@ fn unknown(view: &EvidenceView<'_>) -> Vec<Finding> {
         finding.missing = view.missing(namespace, &[Plane::Rules]);
         finding.summary =
             format!("Rules of nftables dropped {rest} packets; the rule could not be determined.");
-        let text = format!("{rest} packets dropped in {}()", taken.groups[0].location);
-        finding.evidence.push(Fact::seen(Plane::Drops, text));
-        if let Some(t) = taken.example() {
-            let text =
-                format!("for example from {} to {} port {}", t.source, t.destination, t.destination_port);
-            finding.evidence.push(Fact::seen(Plane::Drops, text));
-        }
+        finding.seen(Plane::Drops, format!("{rest} packets dropped in {}()", taken.groups[0].location));
+        finding.evidence.extend(taken.example_as_fact());
         finding.fixes.push(Fix::look(
             "see the rules; `nft monitor trace` names the one that a packet meets",
             [nft!("-a -t list ruleset")],
@@ -125,7 +118,7 @@ pub(super) fn datagrams(port: u16, flows: u32) -> Vec<Traffic> {
 
 /// Rules on the gateway.
 pub(super) fn gateway(script: &str) -> Vec<Step> {
-    vec![Step::Run(LabHost::Gateway, script.to_owned())]
+    vec![Step::gateway(script)]
 }
 
 fn recipes() -> Vec<Recipe> {

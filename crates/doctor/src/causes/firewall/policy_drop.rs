@@ -6,12 +6,11 @@ use super::nft_rule_drop::{datagrams, gateway};
 use super::report::{example, findings, keeper, service};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::evidence::{Missed, Plane};
-use crate::finding::{Fact, Finding};
+use crate::finding::Finding;
 use crate::recipe::Recipe;
 
 pub(super) const CAUSE: Cause = Cause {
     id: "policy-drop",
-    group: Group::Firewall,
     title: "a chain's policy drops packets",
     about: "If no rule of a base chain decides about a packet, the chain's policy does. The policy drop discards it there, \
             and no rule's counter moves. The well-known case is Docker, which sets the policy of FORWARD to DROP: a host \
@@ -37,9 +36,8 @@ pub(super) const CAUSE: Cause = Cause {
         "net/netfilter/nf_tables_core.c: nft_do_chain",
         "https://docs.docker.com/engine/network/packet-filtering-firewalls/",
     ],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Firewall, examine)
 };
 
 fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
@@ -58,13 +56,12 @@ fn tell(attribution: &DropAttribution<'_>, finding: &mut Finding) {
         if *why == Missed::Set {
             let set = rule.set.as_deref().unwrap_or("its set");
             let text = format!("they would have passed if @{set} held their key: {}", rule.text);
-            finding.evidence.push(Fact::seen(Plane::Rules, text));
+            finding.seen(Plane::Rules, text);
         }
     }
     let docker = attribution.namespace.rules.iter().flat_map(|r| &r.chains).any(|c| c.name == "DOCKER-USER");
     if docker && attribution.chain_name() == "FORWARD" {
-        let text = "Docker sets this policy when it starts (chain DOCKER-USER is there)";
-        finding.evidence.push(Fact::seen(Plane::Rules, text));
+        finding.seen(Plane::Rules, "Docker sets this policy when it starts (chain DOCKER-USER is there)");
     }
     finding.not.push("not one rule: none that drops matches the packets that were looked at".into());
     finding.fixes = fixes(attribution, example(attribution));

@@ -32,7 +32,7 @@ pub(super) fn findings<'a>(
         if let (Some(last), false) = (all[from..].last_mut(), rest.is_empty()) {
             let packets: u64 = rest.iter().map(|c| c.packets).sum();
             let text = format!("{} further rules of this kind dropped {packets} packets", rest.len());
-            last.evidence.push(Fact::seen(Plane::Rules, text));
+            last.seen(Plane::Rules, text);
             last.claims.extend(rest.iter_mut().flat_map(|c| std::mem::take(&mut c.claims)));
         }
     }

@@ -7,12 +7,11 @@ use super::report::{findings, keeper, service};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::nft;
 use crate::evidence::{Backend, Missed, Plane, Rule};
-use crate::finding::{Fact, Finding, Fix};
+use crate::finding::{Finding, Fix};
 use crate::recipe::Recipe;
 
 pub(super) const CAUSE: Cause = Cause {
     id: "rule-limit",
-    group: Group::Firewall,
     title: "the limit of a rule is used up",
     about: "A rule accepts a number of packets per time (`limit`, `hashlimit`), or a number of connections (`ct count`, \
             `connlimit`). The rule itself, a later rule or the policy drops everything above. Limits were set against \
@@ -25,7 +24,6 @@ pub(super) const CAUSE: Cause = Cause {
         ("qdisc-full", "a shaper or queue holds packets back: QDISC_DROP"),
         ("icmp-rate-limit", "the kernel's own limit for ICMP, which no rule shows"),
     ],
-    yields_to: &[],
     remedy: "Measure the rate that the host needs, and raise the limit above it, or count per client (a set with a limit \
              for each element, `hashlimit`) instead of for all together.",
     sources: &[
@@ -33,9 +31,8 @@ pub(super) const CAUSE: Cause = Cause {
         "iptables-extensions(8), limit, hashlimit, connlimit",
         "net/netfilter/nft_limit.c",
     ],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Firewall, examine)
 };
 
 fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
@@ -59,11 +56,9 @@ fn tell(view: &EvidenceView<'_>, attribution: &DropAttribution<'_>, finding: &mu
     );
     finding.object =
         format!("rule {} {} {} handle {}: {}", rule.family, rule.table, rule.chain, rule.handle, rule.text);
-    finding.evidence.push(Fact::seen(Plane::Rules, format!("the rule with the limit: {}", rule.text)));
+    finding.seen(Plane::Rules, format!("the rule with the limit: {}", rule.text));
     if attribution.rule != Some(rule) {
-        finding
-            .evidence
-            .push(Fact::seen(Plane::Rules, format!("packets above it meet the {}", attribution.name())));
+        finding.seen(Plane::Rules, format!("packets above it meet the {}", attribution.name()));
     }
     finding.fixes.push(Fix::look(
         "see the limit; if it is intended for these packets, nothing is wrong",

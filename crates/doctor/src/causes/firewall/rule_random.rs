@@ -6,12 +6,11 @@ use super::nft_rule_drop::{datagrams, gateway};
 use super::report::{findings, keeper, service};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::evidence::Plane;
-use crate::finding::{Fact, Finding, Fix, severity_of_loss};
+use crate::finding::{Finding, Fix, severity_of_loss};
 use crate::recipe::Recipe;
 
 pub(super) const CAUSE: Cause = Cause {
     id: "rule-random",
-    group: Group::Firewall,
     title: "a rule drops packets by chance",
     about: "A rule draws a random number for each packet (`numgen random` of nftables, `-m statistic` of iptables), or \
             counts packets, and drops a share. Tests simulate loss like this, and a forgotten test leaves such a rule \
@@ -26,12 +25,10 @@ pub(super) const CAUSE: Cause = Cause {
         ("rule-limit", "nothing is dropped below a rate"),
         ("nft-rule-drop", "all packets that match are dropped"),
     ],
-    yields_to: &[],
     remedy: "Delete the rule, unless a test is running right now.",
     sources: &["nft(8), numgen", "iptables-extensions(8), statistic", "net/netfilter/nft_numgen.c"],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Firewall, examine)
 };
 
 fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
@@ -49,7 +46,7 @@ fn tell(view: &EvidenceView<'_>, attribution: &DropAttribution<'_>, finding: &mu
         service(attribution),
     );
     if let Some(rule) = attribution.rule {
-        finding.evidence.push(Fact::seen(Plane::Rules, format!("the rule: {}", rule.text)));
+        finding.seen(Plane::Rules, format!("the rule: {}", rule.text));
         finding.fixes.push(Fix { title: "delete the rule".into(), ..remove(rule) });
     }
     finding.fixes.push(Fix::look("see it", [show(attribution)]));

@@ -5,13 +5,11 @@ use super::commands::fixes;
 use super::nft_rule_drop::gateway;
 use super::report::{example, findings, keeper, service};
 use crate::causes::{Cause, EvidenceView, Group};
-use crate::evidence::{Delta, Plane};
-use crate::finding::{Fact, Finding};
-use crate::recipe::{LabHost, Recipe, TcpMode, Traffic};
+use crate::finding::Finding;
+use crate::recipe::{Recipe, TcpMode, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "rule-reject",
-    group: Group::Firewall,
     title: "a rule refuses packets",
     about: "A rule with the verdict reject drops packets and answers the sender with an ICMP message or a TCP reset. To \
             the client it looks as if the server refused (\"connection refused\", \"no route to host\"), at once and not \
@@ -24,12 +22,10 @@ pub(super) const CAUSE: Cause = Cause {
         ("no-listener", "the refusal is the host's own: no rule matches, and the reason is NO_SOCKET"),
         ("no-route", "the ICMP message is the router's own"),
     ],
-    yields_to: &[],
     remedy: "Look at the rule. If it should not meet these packets, put a rule before it that accepts them, or delete it.",
     sources: &["net/ipv4/netfilter/nf_reject_ipv4.c", "nft(8), reject statement"],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Firewall, examine)
 };
 
 fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
@@ -45,11 +41,7 @@ fn tell(attribution: &DropAttribution<'_>, finding: &mut Finding) {
         attribution.rule.map(|r| r.text.as_str()).unwrap_or_default(),
     );
     for name in ["icmp.OutDestUnreachs", "icmp6.OutDestUnreachs"] {
-        let grown = attribution.namespace.counters.get(name).copied().unwrap_or(Delta::default());
-        if grown.change() > 0 {
-            let text = format!("{} ICMP errors were sent", grown.change());
-            finding.evidence.push(Fact::counter(Plane::Counters, name, grown, text));
-        }
+        finding.grew(attribution.namespace, name, "ICMP errors were sent");
     }
     finding.not.push("not the server: the answer is made here, before the packets get there".into());
     finding.fixes = fixes(attribution, example(attribution));
@@ -57,15 +49,9 @@ fn tell(attribution: &DropAttribution<'_>, finding: &mut Finding) {
 
 fn recipes() -> Vec<Recipe> {
     let traffic = || {
-        let server =
-            |port| Traffic::TcpServer { on: LabHost::Responder, port, backlog: 128, mode: TcpMode::Echo };
-        let client = |port| Traffic::Connects {
-            from: LabHost::Initiator,
-            to: format!("198.19.0.2:{port}"),
-            rate: 100,
-            bytes: 64,
-            hold: false,
-        };
+        let server = |port| Traffic::TcpServer { port, backlog: 128, mode: TcpMode::Echo };
+        let client =
+            |port| Traffic::Connects { to: format!("198.19.0.2:{port}"), rate: 100, bytes: 64, hold: false };
         vec![server(7001), client(7001), server(7002), client(7002)]
     };
     let nft = "nft 'add table inet f; add chain inet f forward { type filter hook forward priority 0; }'\n\
@@ -86,6 +72,7 @@ fn recipes() -> Vec<Recipe> {
 mod tests {
     use super::super::fixture::{Firewall, segment};
     use super::*;
+    use crate::evidence::Delta;
     use crate::finding::Severity;
 
     #[test]

@@ -9,12 +9,11 @@ use crate::command::iptables::Ipset;
 use crate::command::nft::{self, nft};
 use crate::command::{kept, sh};
 use crate::evidence::{Plane, SetState, Tuple};
-use crate::finding::{Fact, Finding, Fix};
+use crate::finding::{Finding, Fix};
 use crate::recipe::Recipe;
 
 pub(super) const CAUSE: Cause = Cause {
     id: "set-limit",
-    group: Group::Firewall,
     title: "a set is full, or its elements have expired",
     about: "Rules accept packets whose key is in a set. A set may have a size: when it is full, the kernel refuses new \
             elements (ENFILE), and a rule that adds elements itself simply stops matching. A set may have a timeout: then \
@@ -30,7 +29,6 @@ pub(super) const CAUSE: Cause = Cause {
         ("policy-drop", "no rule would let the packets pass, or its set has room and lacks them on purpose"),
         ("nft-rule-drop", "a rule drops what a set holds"),
     ],
-    yields_to: &[],
     remedy: "Give the set a larger size or a longer timeout (it must be recreated for that), or add the missing elements. \
              Sets that rules fill need a timeout, so that old elements do not fill them up.",
     sources: &[
@@ -38,9 +36,8 @@ pub(super) const CAUSE: Cause = Cause {
         "net/netfilter/nft_dynset.c",
         "nft(8), sets",
     ],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Firewall, examine)
 };
 
 fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
@@ -63,15 +60,13 @@ fn tell(attribution: &DropAttribution<'_>, finding: &mut Finding) {
     );
     finding.object = format!("set {} {} {}", set.family, set.table, set.name);
     let size = set.size.map_or("without a bound".to_owned(), |size| format!("of size {size}"));
-    finding.evidence.push(Fact::seen(Plane::Rules, format!("the set {}, {size}, {state}", set.name)));
+    finding.seen(Plane::Rules, format!("the set {}, {size}, {state}", set.name));
     for (rule, _) in
         attribution.missed.iter().filter(|(rule, _)| rule.set.as_deref() == Some(set.name.as_str()))
     {
-        finding
-            .evidence
-            .push(Fact::seen(Plane::Rules, format!("a rule that would have let them pass: {}", rule.text)));
+        finding.seen(Plane::Rules, format!("a rule that would have let them pass: {}", rule.text));
     }
-    finding.evidence.push(Fact::seen(Plane::Rules, format!("they met the {}", attribution.name())));
+    finding.seen(Plane::Rules, format!("they met the {}", attribution.name()));
     finding.fixes = repairs(attribution, set, example(attribution));
 }
 

@@ -5,11 +5,10 @@ use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::nft::{nft, statement};
 use crate::evidence::{ConnectionGroup, Connections, DropGroup, Namespace, Plane, Sample, Tuple};
 use crate::finding::{Confidence, Fact, Finding, Fix, Setting, Severity};
-use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
+use crate::recipe::{Recipe, Step, TcpMode, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "asymmetric-path",
-    group: Group::Network,
     title: "only one direction of connections comes through here",
     about: "Connection tracking has to see both directions. If the answers take another path (a second router, a server \
             with a second interface, an offload that bypasses the kernel), the entry of each connection stays in its first \
@@ -34,7 +33,6 @@ pub(super) const CAUSE: Cause = Cause {
             "this host itself refuses packets that come in by another interface than its answers would leave by",
         ),
     ],
-    yields_to: &[],
     remedy: "Make both directions take the same path: routes on the other router or on the server, policy routing by \
              interface, or one default route. If that is not possible, leave this traffic untracked (`notrack`) and filter \
              it without state.",
@@ -43,9 +41,8 @@ pub(super) const CAUSE: Cause = Cause {
         "RFC 2979",
         "Documentation/networking/nf_conntrack-sysctl.rst: tcp_loose",
     ],
-    examine: |view| view.each(in_namespace),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Network, |view| view.each(in_namespace))
 };
 
 /// Numbers of TCP states in ctnetlink (enum tcp_conntrack): SYN_SENT and SYN_RECV.
@@ -96,7 +93,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
         if lost > 0 { format!(", {lost} of which were dropped") } else { String::new() }
     );
     let text = format!("{entries} TCP connections wait for an answer that others got: data follows on them");
-    finding.evidence.push(Fact::seen(Plane::Connections, text));
+    finding.seen(Plane::Connections, text);
     finding.evidence.extend(ways_told(namespace, &loss));
     finding.missing.extend(view.missing(namespace, &[Plane::Connections, Plane::Routes]));
     finding.fixes = fixes(namespace, example);
@@ -166,29 +163,20 @@ fn recipes() -> Vec<Recipe> {
     let mac = "02:00:00:00:aa:01";
     vec![Recipe {
         setup: vec![
-            Step::Run(LabHost::Initiator, format!("ip link set eth0 address {mac}")),
-            Step::Run(
-                LabHost::Gateway,
-                format!(
-                    "ip link set outside address {mac}; ip neigh flush dev inside nud permanent; \
+            Step::initiator(format!("ip link set eth0 address {mac}")),
+            Step::gateway(format!(
+                "ip link set outside address {mac}; ip neigh flush dev inside nud permanent; \
                      tc qdisc add dev outside handle ffff: ingress; \
                      tc filter add dev outside parent ffff: protocol ip prio 1 u32 match ip src $RESPONDER match ip dst $INITIATOR \
                      action mirred egress redirect dev inside; \
                      nft 'add table ip f; add chain ip f c {{ type filter hook forward priority 0; }}; \
                      add rule ip f c ct state invalid counter drop; add rule ip f c ct state new,established accept'"
-                ),
-            ),
-            Step::Run(LabHost::Responder, "ip neigh flush dev eth0 nud permanent".into()),
+            )),
+            Step::responder("ip neigh flush dev eth0 nud permanent"),
         ],
         traffic: vec![
-            Traffic::TcpServer { on: LabHost::Responder, port: 9001, backlog: 128, mode: TcpMode::Echo },
-            Traffic::Connects {
-                from: LabHost::Initiator,
-                to: "198.19.0.2:9001".into(),
-                rate: 30,
-                bytes: 200,
-                hold: false,
-            },
+            Traffic::TcpServer { port: 9001, backlog: 128, mode: TcpMode::Echo },
+            Traffic::Connects { to: "198.19.0.2:9001".into(), rate: 30, bytes: 200, hold: false },
         ],
         also: vec!["conntrack-invalid-dropped", "nft-rule-drop"],
         ..Recipe::default()

@@ -5,12 +5,11 @@ use super::ways::{Loss, host_network, ip, is_policy, is_within, lookup, share};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::{Words, sh};
 use crate::evidence::{DropGroup, Namespace, Plane, RouteOutcome, Sample, UnusualRoute};
-use crate::finding::{Confidence, Fact, Finding, Fix};
-use crate::recipe::{LabHost, Recipe, Step, Traffic};
+use crate::finding::{Confidence, Finding, Fix};
+use crate::recipe::{Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "blackhole-route",
-    group: Group::Network,
     title: "a route that drops packets",
     about: "Routes of the types blackhole, unreachable and prohibit drop the packets that they match. Unreachable and \
             prohibit answer with an ICMP error; a blackhole sends none, and no protocol counter grows: packets simply \
@@ -35,9 +34,8 @@ pub(super) const CAUSE: Cause = Cause {
         "net/ipv6/route.c: ip6_pkt_prohibit",
         "ip-route(8)",
     ],
-    examine: |view| view.each(in_namespace),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Network, |view| view.each(in_namespace))
 };
 
 /// True for the locations at which the kernel drops packets that a route refuses.
@@ -80,7 +78,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     finding.summary = format!("{} packets were dropped by {by}{words}.", loss.packets);
     if let Some(l) = to {
         let text = format!("asked for {}, the kernel answers: {}", l.destination, in_words(l.outcome));
-        finding.evidence.push(Fact::seen(Plane::Routes, text));
+        finding.seen(Plane::Routes, text);
         finding.confidence = Confidence::High;
     }
     finding.missing.extend(view.missing(namespace, &[Plane::Routes]));
@@ -133,7 +131,7 @@ fn fixes(route: Option<&UnusualRoute>, to: Option<std::net::IpAddr>) -> Vec<Fix>
 fn recipes() -> Vec<Recipe> {
     let recipe = |name, script: &str| Recipe {
         name,
-        setup: vec![Step::Run(LabHost::Gateway, script.into())],
+        setup: vec![Step::gateway(script)],
         traffic: vec![Traffic::udp("198.51.100.9:7000", 100, 300, 4)],
         ..Recipe::default()
     };

@@ -4,12 +4,11 @@ use super::ways::{groups_as_facts, is_missed, name_of};
 use crate::causes::{Cause, EvidenceView, Group, Taken};
 use crate::command::sh;
 use crate::evidence::{DropGroup, Interface, Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::finding::{Confidence, Finding, Fix, Severity};
 use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "bridge-blocked",
-    group: Group::Network,
     title: "bridge port blocked (spanning tree, VLAN)",
     about: "A port of a bridge that is not in the state `forwarding` receives and sends no frames: the spanning tree \
             blocks it to break a loop, it is still learning (30 s after it came up with the usual forward delay), its \
@@ -24,7 +23,6 @@ pub(super) const CAUSE: Cause = Cause {
         ("link-down", "the port has no carrier"),
         ("neighbour-unresolved", "its consequence: no host behind the port answers"),
     ],
-    yields_to: &[],
     remedy: "Look at the port's state with `bridge -d link`. If the spanning tree blocks it, there is a loop, or a wrong root. For ports \
              to hosts, switch the spanning tree off or shorten the forward delay, so that a port works at once.",
     sources: &[
@@ -32,9 +30,8 @@ pub(super) const CAUSE: Cause = Cause {
         "net/bridge/br_forward.c",
         "IEEE 802.1D section 7.4",
     ],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Network, examine)
 };
 
 fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
@@ -78,9 +75,7 @@ fn on_bridge(view: &EvidenceView<'_>, namespace: &Namespace, bridge: &Interface)
         |p| format!("the port {p} of {} is blocked", bridge.name),
     );
     finding.summary = format!("{} packets were lost because {where_}.", taken.packets);
-    finding
-        .evidence
-        .push(Fact::seen(Plane::Interfaces, format!("{} has {} ports", bridge.name, ports.len())));
+    finding.seen(Plane::Interfaces, format!("{} has {} ports", bridge.name, ports.len()));
     finding.fixes = fixes(bridge, port.as_deref().or(ports.first().map(|p| p.name.as_str())));
     Some(finding)
 }
@@ -125,11 +120,9 @@ fn fixes(bridge: &Interface, port: Option<&str>) -> Vec<Fix> {
 fn recipes() -> Vec<Recipe> {
     vec![Recipe {
         setup: vec![
-            Step::Run(
-                LabHost::Gateway,
+            Step::gateway(
                 "ip addr flush dev outside; ip link add br0 type bridge; ip link set br0 up; \
-                 ip link set outside master br0; ip addr add $GATEWAY_OUTSIDE/24 dev br0"
-                    .into(),
+                 ip link set outside master br0; ip addr add $GATEWAY_OUTSIDE/24 dev br0",
             ),
             // The gateway knows where the responder is, so that it sends into the bridge.
             Step::Before(vec![Traffic::Udp {
@@ -140,11 +133,9 @@ fn recipes() -> Vec<Recipe> {
                 flows: 1,
                 dont_fragment: false,
             }]),
-            Step::Run(
-                LabHost::Gateway,
+            Step::gateway(
                 "mac=$(ip -o neigh show $RESPONDER dev br0 | sed -n 's/.*lladdr \\([^ ]*\\).*/\\1/p'); \
-                 ip neigh replace $RESPONDER lladdr $mac dev br0 nud permanent; bridge link set dev outside state 1"
-                    .into(),
+                 ip neigh replace $RESPONDER lladdr $mac dev br0 nud permanent; bridge link set dev outside state 1",
             ),
         ],
         traffic: vec![

@@ -4,12 +4,11 @@ use super::ways::name_of;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::{Words, sh};
 use crate::evidence::{Moved, Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::finding::{Confidence, Finding, Fix, Severity};
 use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "duplicate-address",
-    group: Group::Network,
     title: "an address that two hosts claim",
     about: "If two hosts on a link answer for the same IP address, each of their answers moves it to another Ethernet \
             address. Packets to it reach sometimes one host, sometimes the other; connections break with resets or stall \
@@ -22,7 +21,6 @@ pub(super) const CAUSE: Cause = Cause {
         ("martian-source", "the address is this host's own: packets with it as their source come in"),
         ("neighbour-unresolved", "no host answers"),
     ],
-    yields_to: &[],
     remedy: "Look up both Ethernet addresses (the first three bytes name the vendor; the switch knows the port) and give \
              one of the hosts another address. If both belong to one host, set arp_ignore=1 and arp_announce=2 there.",
     sources: &[
@@ -30,9 +28,8 @@ pub(super) const CAUSE: Cause = Cause {
         "net/ipv4/arp.c: arp_process",
         "Documentation/networking/ip-sysctl.rst: arp_ignore",
     ],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Network, examine)
 };
 
 fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
@@ -61,7 +58,7 @@ fn claimed_twice(view: &EvidenceView<'_>, namespace: &Namespace, moved: &Moved) 
         moved.seen.join(" and ")
     );
     let text = format!("Ethernet addresses seen for {}: {}", moved.address, moved.seen.join(", "));
-    finding.evidence.push(Fact::seen(Plane::Neighbours, text));
+    finding.seen(Plane::Neighbours, text);
     let dev = &name;
     finding.fixes = vec![Fix::new(
         "until one of them has another address: pin the right one",
@@ -89,12 +86,10 @@ fn recipes() -> Vec<Recipe> {
     let server = |on| Traffic::UdpServer { on, port: 7000, buffer: None, mode: UdpMode::Sink };
     vec![Recipe {
         setup: vec![
-            Step::Run(LabHost::Initiator, "ip addr add $RESPONDER/24 dev eth0".into()),
-            Step::Run(
-                LabHost::Gateway,
+            Step::initiator("ip addr add $RESPONDER/24 dev eth0"),
+            Step::gateway(
                 "ip addr flush dev outside; ip link add br0 type bridge; ip link set br0 up; \
-                 ip link set outside master br0; ip link set inside master br0; ip neigh flush dev outside nud permanent; ip neigh flush dev inside nud permanent; ip addr add $GATEWAY_OUTSIDE/24 dev br0"
-                    .into(),
+                 ip link set outside master br0; ip link set inside master br0; ip neigh flush dev outside nud permanent; ip neigh flush dev inside nud permanent; ip addr add $GATEWAY_OUTSIDE/24 dev br0",
             ),
         ],
         traffic: vec![

@@ -4,12 +4,11 @@ use super::ipv6;
 use super::ways::{Loss, in_sysctl, name_of};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::evidence::{DropGroup, Namespace, Plane};
-use crate::finding::{Fact, Finding, Fix, Setting};
-use crate::recipe::{LabHost, Recipe, Step, Traffic};
+use crate::finding::{Finding, Fix, Setting};
+use crate::recipe::{Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "forwarding-off",
-    group: Group::Network,
     title: "packets for others, and forwarding is off",
     about: "A Linux host forwards packets between interfaces only if forwarding is on (`net.ipv4.ip_forward`, \
             `net.ipv6.conf.all.forwarding`, and for IPv4 `net.ipv4.conf.INTERFACE.forwarding`). If it is off, the kernel \
@@ -28,7 +27,6 @@ pub(super) const CAUSE: Cause = Cause {
         ),
         ("blackhole-route", "no counter grows at all, or an ICMP error goes back"),
     ],
-    yields_to: &[],
     remedy: "If the host is meant to be a router, NAT instance or Docker host, switch forwarding on, and write it to a \
              file in /etc/sysctl.d. If it is not, find the host that uses it as a router: a wrong route or gateway address \
              on another host.",
@@ -37,9 +35,8 @@ pub(super) const CAUSE: Cause = Cause {
         "net/ipv6/ip6_output.c: ip6_forward",
         "Documentation/networking/ip-sysctl.rst",
     ],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Network, examine)
 };
 
 fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
@@ -67,7 +64,7 @@ fn in_family(view: &EvidenceView<'_>, namespace: &Namespace, family: u8) -> Opti
         "{} packets of IPv{family} for others came{at}{example}, and were dropped: this host does not forward them.",
         loss.packets
     );
-    finding.evidence.push(Fact::seen(Plane::Settings, format!("{setting} = {value}")));
+    finding.seen(Plane::Settings, format!("{setting} = {value}"));
     finding.fixes.push(switch_on(&setting, &value));
     Some(finding)
 }
@@ -96,7 +93,7 @@ fn switch_on(setting: &str, now: &str) -> Fix {
 
 fn recipes() -> Vec<Recipe> {
     let traffic = vec![Traffic::udp("198.19.0.2:7000", 100, 500, 4)];
-    let run = |script: &str| vec![Step::Run(LabHost::Gateway, script.into())];
+    let run = |script: &str| vec![Step::gateway(script)];
     vec![
         Recipe {
             name: "all",

@@ -10,7 +10,6 @@ use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "fragmentation-needed",
-    group: Group::Network,
     title: "packets too long for the next link",
     about: "A packet that is longer than the next link's MTU and must not be fragmented (nearly all TCP, all IPv6) is \
             dropped, and an ICMP error tells the sender which length fits. This is normal path MTU discovery: each sender \
@@ -28,9 +27,8 @@ pub(super) const CAUSE: Cause = Cause {
              `packet too big` (type 2) get through to the senders, in their firewalls, too; or clamp TCP's segment size to \
              the path MTU on this host.",
     sources: &["RFC 1191", "RFC 8201", "net/ipv4/ip_forward.c", "net/ipv6/ip6_output.c: ip6_forward"],
-    examine: |view| view.each(in_namespace),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Network, |view| view.each(in_namespace))
 };
 
 /// Packets per second below which it is path MTU discovery as it should be: a window of ten segments for each new destination
@@ -89,13 +87,12 @@ fn recipes() -> Vec<Recipe> {
     vec![Recipe {
         name: "unheeded",
         setup: vec![
-            Step::Run(LabHost::Gateway, "ip link set outside mtu 1280".into()),
-            Step::Run(LabHost::Responder, "ip link set eth0 mtu 1280".into()),
+            Step::gateway("ip link set outside mtu 1280"),
+            Step::responder("ip link set eth0 mtu 1280"),
         ],
         // A sender that does not listen.
         traffic: vec![Traffic::Frames {
             from: LabHost::Initiator,
-            interface: "eth0",
             rate: 300,
             frames: |own, peer| {
                 let datagram = Datagram {

@@ -5,12 +5,11 @@ use super::ways::{Loss, grew, name_of};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::nft::nft;
 use crate::evidence::{Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::finding::{Confidence, Finding, Fix, Severity};
 use crate::recipe::{LabHost, Recipe, Step};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "fragments-lost",
-    group: Group::Network,
     title: "fragments that are never reassembled",
     about: "A fragmented datagram is complete only when all of its fragments arrive. Firewalls, load balancers and NATs \
             often drop fragments, because only the first one has ports. Then the rest waits here until its time is over \
@@ -33,9 +32,8 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "Avoid fragments: datagrams of at most 1232 bytes for DNS (EDNS buffer size), a smaller MTU in tunnels, TCP \
              instead. If you run the path, let fragments through.",
     sources: &["RFC 8900", "RFC 791 section 3.2", "net/ipv4/ip_fragment.c: ip_expire", "RFC 9715"],
-    examine: |view| view.each(in_namespace),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Network, |view| view.each(in_namespace))
 };
 
 /// Datagrams that wait incomplete from which they are more than some that are on their way.
@@ -82,7 +80,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
             "{} datagrams wait for the rest of their fragments; {} fragments came in the window, and {} datagrams were completed",
             seen.waiting, seen.arrived, seen.completed
         );
-        finding.evidence.push(Fact::seen(Plane::Counters, text));
+        finding.seen(Plane::Counters, text);
     }
     if seen.timed_out > 0 && !loss.taken.is_empty() {
         finding.confidence = Confidence::High;
@@ -99,7 +97,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
         format!("{} datagrams wait for fragments that do not come.", seen.waiting)
     };
     if let Some(time) = namespace.setting("net.ipv4.ipfrag_time") {
-        finding.evidence.push(Fact::seen(Plane::Settings, format!("net.ipv4.ipfrag_time = {time} s")));
+        finding.seen(Plane::Settings, format!("net.ipv4.ipfrag_time = {time} s"));
     }
     finding.fixes.push(let_through());
     Some(finding)
@@ -127,18 +125,21 @@ fn recipes() -> Vec<Recipe> {
         Recipe {
             name: "receiver",
             at: LabHost::Responder,
-            setup: vec![Step::Run(LabHost::Responder, "sysctl -qw net.ipv4.ipfrag_time=1".into())],
+            setup: vec![Step::responder("sysctl -qw net.ipv4.ipfrag_time=1")],
             traffic: vec![firsts.clone()],
             ..Recipe::default()
         },
-        Recipe { name: "waiting", at: LabHost::Responder, traffic: vec![firsts.clone()], ..Recipe::default() },
+        Recipe {
+            name: "waiting",
+            at: LabHost::Responder,
+            traffic: vec![firsts.clone()],
+            ..Recipe::default()
+        },
         Recipe {
             name: "tracked",
-            setup: vec![Step::Run(
-                LabHost::Gateway,
+            setup: vec![Step::gateway(
                 "sysctl -qw net.ipv4.ipfrag_time=1; nft 'add table ip t; add chain ip t c { type filter hook forward priority 0; }; \
-                 add rule ip t c ct state new accept'"
-                    .into(),
+                 add rule ip t c ct state new accept'",
             )],
             traffic: vec![firsts],
             ..Recipe::default()

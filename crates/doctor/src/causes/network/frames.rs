@@ -49,7 +49,7 @@ pub(super) fn first_pieces() -> Traffic {
         (1..=20_000).map(one).collect()
     };
     // All that come in the 30 s that they wait fit into the memory for them (4 MB), also on a machine that takes long.
-    Traffic::Frames { from: LabHost::Initiator, interface: "eth0", rate: 50, frames }
+    Traffic::Frames { from: LabHost::Initiator, rate: 50, frames }
 }
 
 #[cfg(test)]

@@ -3,12 +3,11 @@
 use super::ways::counter_as_fact;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::evidence::{Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding, Fix, Setting, Severity};
-use crate::recipe::{LabHost, Recipe, Step, Traffic};
+use crate::finding::{Confidence, Finding, Fix, Setting, Severity};
+use crate::recipe::{Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "icmp-rate-limit",
-    group: Group::Network,
     title: "ICMP errors held back by their rate limit",
     about: "The kernel limits how many ICMP errors it sends: to each host (`icmp_ratelimit`, about one a second with a \
             small burst) and in all (`icmp_msgs_per_sec`, 10,000 by default on new kernels, 1,000 on old ones). The kernel \
@@ -22,7 +21,6 @@ pub(super) const CAUSE: Cause = Cause {
         ("no-listener", "a cause of such errors: datagrams to a port without a listener"),
         ("no-route", "a cause of such errors: packets without a route"),
     ],
-    yields_to: &[],
     remedy: "With the kernel's own limits this is no fault: find what causes the errors. If a limit was set lower, raise \
              it.",
     sources: &[
@@ -30,9 +28,8 @@ pub(super) const CAUSE: Cause = Cause {
         "RFC 1812 section 4.3.2.8",
         "RFC 4443 section 2.4 (f)",
     ],
-    examine: |view| view.each(in_namespace),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Network, |view| view.each(in_namespace))
 };
 
 /// Errors per second that a lowered limit holds back, from which on they count as a loss.
@@ -72,7 +69,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     };
     if let Some((name, now, usual)) = stricter {
         finding.object = name.to_owned();
-        finding.evidence.push(Fact::seen(Plane::Settings, format!("{name} = {now}")));
+        finding.seen(Plane::Settings, format!("{name} = {now}"));
         finding.fixes.push(usual_limit(name, now, usual));
     }
     finding.missing = view.missing(namespace, &[Plane::Counters, Plane::Settings]);
@@ -100,12 +97,9 @@ fn usual_limit(name: &str, now: u64, usual: u64) -> Fix {
 fn recipes() -> Vec<Recipe> {
     vec![Recipe {
         setup: vec![
-            Step::Run(
-                LabHost::Gateway,
-                "sysctl -qw net.ipv4.icmp_msgs_per_sec=1 net.ipv4.icmp_msgs_burst=1".into(),
-            ),
+            Step::gateway("sysctl -qw net.ipv4.icmp_msgs_per_sec=1 net.ipv4.icmp_msgs_burst=1"),
             // Sends packets as traceroute does: they end at the gateway.
-            Step::Run(LabHost::Initiator, "sysctl -qw net.ipv4.ip_default_ttl=1".into()),
+            Step::initiator("sysctl -qw net.ipv4.ip_default_ttl=1"),
         ],
         traffic: vec![Traffic::udp("198.19.0.2:33434", 32, 200, 4)],
         also: vec!["routing-loop"],

@@ -14,26 +14,17 @@ pub(super) fn steps() -> Vec<Step> {
     };
     let all = "sysctl -qw net.ipv6.conf.all.disable_ipv6=0; ";
     vec![
-        Step::Run(
-            LabHost::Gateway,
-            [all, &on("inside", "2001:2::1"), &on("outside", "2001:2:0:1::1")].concat(),
-        ),
-        Step::Run(LabHost::Gateway, "sysctl -qw net.ipv6.conf.all.forwarding=1".into()),
-        Step::Run(
-            LabHost::Initiator,
-            [all, &on("eth0", "2001:2::2"), "ip -6 route add default via 2001:2::1"].concat(),
-        ),
-        Step::Run(
-            LabHost::Responder,
-            [all, &on("eth0", RESPONDER), "ip -6 route add default via 2001:2:0:1::1"].concat(),
-        ),
+        Step::gateway([all, &on("inside", "2001:2::1"), &on("outside", "2001:2:0:1::1")].concat()),
+        Step::gateway("sysctl -qw net.ipv6.conf.all.forwarding=1"),
+        Step::initiator([all, &on("eth0", "2001:2::2"), "ip -6 route add default via 2001:2::1"].concat()),
+        Step::responder([all, &on("eth0", RESPONDER), "ip -6 route add default via 2001:2:0:1::1"].concat()),
     ]
 }
 
 /// Those steps, and a script in the gateway.
 pub(super) fn with(script: &str) -> Vec<Step> {
     let mut all = steps();
-    all.push(Step::Run(LabHost::Gateway, script.into()));
+    all.push(Step::gateway(script));
     all
 }
 

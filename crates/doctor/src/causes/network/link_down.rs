@@ -5,12 +5,11 @@ use super::ways::{groups_as_facts, is_missed, is_on_link, lookup, share};
 use crate::causes::{Cause, EvidenceView, Group, Taken};
 use crate::command::{sh, sysctl};
 use crate::evidence::{DropGroup, Interface, Namespace, Plane, RouteOutcome, Sample};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{LabHost, Recipe, Step, Traffic};
+use crate::finding::{Confidence, Finding, Fix, Severity};
+use crate::recipe::{Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "link-down",
-    group: Group::Network,
     title: "link down",
     about: "An interface that is switched on and has no carrier (cable, transceiver, switch port, the other end of a veth \
             pair) keeps its addresses and routes on Linux, so packets still go there: they wait for a neighbour that \
@@ -36,9 +35,8 @@ pub(super) const CAUSE: Cause = Cause {
         "net/ipv4/fib_semantics.c: fib_sync_down_dev",
         "Documentation/networking/operstates.rst",
     ],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Network, examine)
 };
 
 fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
@@ -100,12 +98,12 @@ fn told(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Interface, t
         "{} {state}: {} packets that were to leave through it{example} were lost.",
         interface.name, taken.packets
     );
-    finding.evidence.push(Fact::seen(Plane::Interfaces, format!("{} {state}", interface.name)));
+    finding.seen(Plane::Interfaces, format!("{} {state}", interface.name));
     let changes = interface.carrier_changes;
     if changes.change() > 0 {
         let text = format!("its carrier changed {} times in the window", changes.change());
         let name = format!("{}.carrier_changes", interface.name);
-        finding.evidence.push(Fact::counter(Plane::Interfaces, &name, changes, text));
+        finding.counter(Plane::Interfaces, &name, changes, text);
     }
     let dev = &interface.name;
     let setting = format!("net.ipv4.conf.{}.ignore_routes_with_linkdown", super::ways::in_sysctl(dev));
@@ -133,15 +131,15 @@ fn recipes() -> Vec<Recipe> {
         Recipe {
             name: "carrier",
             setup: vec![
-                Step::Run(LabHost::Responder, "ip link set eth0 down".into()),
-                Step::Run(LabHost::Gateway, "sysctl -qw net.ipv4.neigh.outside.retrans_time_ms=300".into()),
+                Step::responder("ip link set eth0 down"),
+                Step::gateway("sysctl -qw net.ipv4.neigh.outside.retrans_time_ms=300"),
             ],
             traffic: vec![udp.clone()],
             ..Recipe::default()
         },
         Recipe {
             name: "off",
-            setup: vec![Step::Run(LabHost::Gateway, "ip link set outside down".into())],
+            setup: vec![Step::gateway("ip link set outside down")],
             traffic: vec![udp],
             ..Recipe::default()
         },

@@ -10,7 +10,6 @@ use crate::recipe::{LabHost, Recipe, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "martian-source",
-    group: Group::Network,
     title: "packets with an impossible source",
     about: "No legitimate sender has such a source: this host's own addresses, 127.0.0.0/8, multicast and broadcast \
             addresses, 0.0.0.0. The kernel drops such packets before it looks at any rule. This host's own address as a \
@@ -29,15 +28,13 @@ pub(super) const CAUSE: Cause = Cause {
         ),
         ("duplicate-address", "the neighbours' Ethernet addresses change to and fro"),
     ],
-    yields_to: &[],
     remedy: "Find their origin: `sysctl -w net.ipv4.conf.all.log_martians=1` writes the Ethernet header to the log. If the \
              address is this host's own, look for a loop or a second host with it. If the traffic is meant (a load \
              balancer with the same address on several hosts, port forwarding to loopback), accept_local or route_localnet \
              on that interface let it in.",
     sources: &["net/ipv4/route.c: ip_route_input_slow, ip_handle_martian_source", "RFC 1812 section 5.3.7"],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Network, examine)
 };
 
 fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
@@ -62,7 +59,7 @@ fn by_counter(view: &EvidenceView<'_>) -> Option<Finding> {
     finding.confidence = Confidence::Low;
     finding.claims = vec![Claim::Counter { namespace: 0, counter: name.into(), packets: lost }];
     let text = format!("{} impossible sources, {filtered} of them by a reverse path filter", all.change());
-    finding.evidence.push(Fact::counter(Plane::Counters, name, all, text));
+    finding.counter(Plane::Counters, name, all, text);
     finding.summary =
         format!("{lost} packets with an impossible source came to some namespace, and were dropped.");
     finding.missing = vec![Plane::Drops];
@@ -137,7 +134,7 @@ fn fixes(namespace: &Namespace, interface: &str, reason: &str) -> Vec<Fix> {
 fn recipes() -> Vec<Recipe> {
     let recipe = |name, frames| Recipe {
         name,
-        traffic: vec![Traffic::Frames { from: LabHost::Initiator, interface: "eth0", rate: 200, frames }],
+        traffic: vec![Traffic::Frames { from: LabHost::Initiator, rate: 200, frames }],
         ..Recipe::default()
     };
     vec![

@@ -1,17 +1,14 @@
 //! The two ends of a link disagree about how long a frame may be.
 
-use std::collections::BTreeMap;
-
 use super::ways::{grew, groups_as_facts, name_of};
 use crate::causes::{Cause, EvidenceView, Group, Taken};
 use crate::command::sh;
 use crate::evidence::{DropGroup, Interface, Namespace, Plane};
-use crate::finding::{Claim, Confidence, Fact, Finding, Fix};
+use crate::finding::{Claim, Confidence, Finding, Fix};
 use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "mtu-mismatch",
-    group: Group::Network,
     title: "MTU differs between the two ends of a link",
     about: "All hosts on one link must agree on its MTU. If one sends frames that are longer than the other takes (jumbo \
             frames on one side only, a container's interface that was made with another MTU than its bridge, a tunnel), \
@@ -38,9 +35,8 @@ pub(super) const CAUSE: Cause = Cause {
         "include/linux/netdevice.h: is_skb_forwardable",
         "drivers/net/veth.c",
     ],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Network, examine)
 };
 
 /// Bytes that a frame may have beyond the MTU: Ethernet header and one VLAN tag.
@@ -68,14 +64,7 @@ fn is_handing_on(drops: &DropGroup) -> bool {
 }
 
 fn handed_on(view: &EvidenceView<'_>, namespace: &Namespace) -> Vec<Finding> {
-    let taken = view.take(namespace, is_handing_on);
-    let mut by_interface: BTreeMap<u32, Taken<'_>> = BTreeMap::new();
-    for (group, claim) in taken.groups.into_iter().zip(taken.claims) {
-        let of = by_interface.entry(group.interface).or_default();
-        of.packets += group.packets;
-        of.groups.push(group);
-        of.claims.push(claim);
-    }
+    let by_interface = view.take(namespace, is_handing_on).by_interface();
     by_interface.iter().filter_map(|(index, taken)| at_link(view, namespace, *index, taken)).collect()
 }
 
@@ -107,7 +96,7 @@ fn at_link(view: &EvidenceView<'_>, namespace: &Namespace, index: u32, taken: &T
     );
     if grew(interface, "tx_dropped") > 0 {
         let text = format!("tx_dropped of {} grew by {}", interface.name, grew(interface, "tx_dropped"));
-        finding.evidence.push(Fact::seen(Plane::Interfaces, text));
+        finding.seen(Plane::Interfaces, text);
     }
     // If the interface is a bridge port, its bridge sends into it.
     let sender = if is_port { namespace.interface(interface.master.unwrap_or(0)) } else { Some(interface) };
@@ -137,12 +126,7 @@ fn too_long_for_card(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<F
     finding.claims =
         vec![Claim::Counter { namespace: namespace.id, counter: counter.clone(), packets: lost }];
     let delta = interface.counters["rx_length_errors"];
-    finding.evidence.push(Fact::counter(
-        Plane::Interfaces,
-        &counter,
-        delta,
-        format!("{lost} frames of a wrong length"),
-    ));
+    finding.counter(Plane::Interfaces, &counter, delta, format!("{lost} frames of a wrong length"));
     finding.object = name_of(namespace, interface.index);
     finding.summary = format!(
         "{lost} frames came to {} that are longer than it takes (MTU {}, frames of {} bytes): hosts on its link send longer ones.",
@@ -165,20 +149,18 @@ fn recipes() -> Vec<Recipe> {
     vec![
         Recipe {
             name: "veth",
-            setup: vec![Step::Run(LabHost::Responder, "ip link set eth0 mtu 1280".into())],
+            setup: vec![Step::responder("ip link set eth0 mtu 1280")],
             traffic: vec![server.clone(), udp.clone()],
             ..Recipe::default()
         },
         Recipe {
             name: "bridge",
             setup: vec![
-                Step::Run(
-                    LabHost::Gateway,
+                Step::gateway(
                     "ip addr flush dev outside; ip link add br0 type bridge; ip link set br0 up; ip link set outside master br0; \
-                     ip addr add $GATEWAY_OUTSIDE/24 dev br0; ip link set outside mtu 1280; ip link set br0 mtu 1500"
-                        .into(),
+                     ip addr add $GATEWAY_OUTSIDE/24 dev br0; ip link set outside mtu 1280; ip link set br0 mtu 1500",
                 ),
-                Step::Run(LabHost::Responder, "ip neigh flush dev eth0 nud permanent".into()),
+                Step::responder("ip neigh flush dev eth0 nud permanent"),
             ],
             traffic: vec![server, udp],
             ..Recipe::default()

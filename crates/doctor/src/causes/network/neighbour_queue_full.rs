@@ -5,12 +5,11 @@ use super::ways::{Loss, in_sysctl, name_of, share};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sysctl;
 use crate::evidence::{DropGroup, Namespace, Plane, Sample};
-use crate::finding::{Fact, Finding, Fix, Setting};
+use crate::finding::{Finding, Fix, Setting};
 use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "neighbour-queue-full",
-    group: Group::Network,
     title: "queue for a neighbour that answers late is full",
     about: "While the kernel waits for the answer to an ARP request or a neighbour solicitation, packets to that host wait \
             in a queue (`unres_qlen_bytes`, about 200 KB by default, far less in old configurations that set \
@@ -31,9 +30,8 @@ pub(super) const CAUSE: Cause = Cause {
         "net/core/neighbour.c: __neigh_event_send",
         "Documentation/networking/ip-sysctl.rst: unres_qlen_bytes",
     ],
-    examine: |view| view.each(in_namespace),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Network, |view| view.each(in_namespace))
 };
 
 /// The kernel's default (SK_WMEM_DEFAULT, include/net/sock.h).
@@ -65,7 +63,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     let general = format!("net.{family}.neigh.default.unres_qlen_bytes");
     let now = namespace.setting(&own).or_else(|| namespace.setting(&general));
     if let Some(bytes) = now {
-        finding.evidence.push(Fact::seen(Plane::Settings, format!("{own} = {bytes}")));
+        finding.seen(Plane::Settings, format!("{own} = {bytes}"));
     }
     finding.fixes.push(longer(&own, now));
     Some(finding)
@@ -92,9 +90,8 @@ fn longer(setting: &str, now: Option<u64>) -> Fix {
 
 fn recipes() -> Vec<Recipe> {
     vec![Recipe {
-        setup: vec![Step::Run(
-            LabHost::Gateway,
-            "sysctl -qw net.ipv4.neigh.outside.unres_qlen_bytes=4096; ip neigh flush dev outside nud permanent".into(),
+        setup: vec![Step::gateway(
+            "sysctl -qw net.ipv4.neigh.outside.unres_qlen_bytes=4096; ip neigh flush dev outside nud permanent",
         )],
         traffic: vec![
             Traffic::UdpServer { on: LabHost::Responder, port: 7000, buffer: None, mode: UdpMode::Sink },

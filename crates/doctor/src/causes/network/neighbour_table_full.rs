@@ -8,7 +8,6 @@ use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "neighbour-table-full",
-    group: Group::Network,
     title: "neighbour table full",
     about: "Each host on a link that this machine speaks with takes an entry in a table, of which there is one for ARP and \
             one for IPv6 on the whole machine, all containers included. With as many entries as `gc_thresh3` (1024 by \
@@ -18,13 +17,11 @@ pub(super) const CAUSE: Cause = Cause {
     should: &["`neighbour table overflow` in the kernel's log", "as many entries as gc_thresh3 allows"],
     must_not: &["hosts that are in the table are affected"],
     lookalikes: &[("neighbour-unresolved", "there is an entry, and the host does not answer")],
-    yields_to: &[],
     remedy: "Allow more entries: gc_thresh3 is the limit, gc_thresh2 is the number that may stay for a while, and below \
              gc_thresh1 the kernel removes none. An entry takes about half a kilobyte.",
     sources: &["net/core/neighbour.c: neigh_alloc", "arp(7)"],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Network, examine)
 };
 
 /// Kernel counters for the whole machine: it has one table for all namespaces.
@@ -97,9 +94,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     finding.severity =
         finding.severity.max(if loss.packets >= 10 { Severity::Warning } else { Severity::Note });
     if let Some(entries) = entries {
-        finding
-            .evidence
-            .push(Fact::seen(Plane::Neighbours, format!("{entries} entries are this namespace's")));
+        finding.seen(Plane::Neighbours, format!("{entries} entries are this namespace's"));
     }
     let log = view.evidence.machine.log.iter().filter(|l| l.contains("table overflow")).take(1);
     let facts: Vec<_> = log.map(|l| Fact::seen(Plane::Log, l.as_str())).collect();
@@ -129,15 +124,11 @@ fn recipes() -> Vec<Recipe> {
     vec![Recipe {
         setup: vec![
             // More addresses on the link than the table holds.
-            Step::Run(
-                LabHost::Responder,
-                "ip addr add 198.19.0.2/20 dev eth0 && ip addr del 198.19.0.2/24 dev eth0".into(),
-            ),
-            Step::Run(LabHost::Gateway, "ip addr add 198.19.15.1/20 dev outside".into()),
+            Step::responder("ip addr add 198.19.0.2/20 dev eth0 && ip addr del 198.19.0.2/24 dev eth0"),
+            Step::gateway("ip addr add 198.19.15.1/20 dev outside"),
         ],
         traffic: vec![Traffic::Frames {
             from: LabHost::Initiator,
-            interface: "eth0",
             rate: 1000,
             frames: |own, peer| {
                 let one = |number: u16| {

@@ -1,6 +1,6 @@
 //! A host on the link does not answer when its Ethernet address is asked for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::ipv6;
@@ -8,12 +8,11 @@ use super::ways::{groups_as_facts, is_on_link, lookup, name_of};
 use crate::causes::{Cause, EvidenceView, Group, Taken};
 use crate::command::{Words, sh};
 use crate::evidence::{DropGroup, Namespace, Plane, Sample};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{LabHost, Recipe, Step, Traffic};
+use crate::finding::{Confidence, Finding, Fix, Severity};
+use crate::recipe::{Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "neighbour-unresolved",
-    group: Group::Network,
     title: "next hop does not answer (ARP, neighbour discovery)",
     about: "To send a packet to a host on its own link, the kernel needs the host's Ethernet address, and asks for it \
             three times, once a second. Packets to the host wait meanwhile, up to a limit; the kernel drops packets above \
@@ -43,9 +42,8 @@ pub(super) const CAUSE: Cause = Cause {
         "RFC 1122 section 2.3.2",
         "RFC 4861 section 7.2",
     ],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Network, examine)
 };
 
 /// Addresses on one interface from which on they are a scan, and no host that is missed.
@@ -74,14 +72,7 @@ pub(super) fn silent(namespace: &Namespace, interface: u32) -> BTreeSet<IpAddr> 
 }
 
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Vec<Finding> {
-    let taken = view.take(namespace, waits_for_neighbour);
-    let mut by_interface: BTreeMap<u32, Taken<'_>> = BTreeMap::new();
-    for (group, claim) in taken.groups.into_iter().zip(taken.claims) {
-        let of = by_interface.entry(group.interface).or_default();
-        of.packets += group.packets;
-        of.groups.push(group);
-        of.claims.push(claim);
-    }
+    let by_interface = view.take(namespace, waits_for_neighbour).by_interface();
     if by_interface.is_empty() && !view.sees_drops() {
         return by_state(view, namespace).into_iter().collect();
     }
@@ -139,11 +130,10 @@ fn on_interface(
         && tuple.destination != hop
     {
         let text = format!("{hop} is the next hop of a route, such as to {}", tuple.destination);
-        finding.evidence.push(Fact::seen(Plane::Routes, text));
+        finding.seen(Plane::Routes, text);
     }
     if namespace.interface(index).is_some_and(|i| !i.addresses.is_empty() && !is_on_link(i, hop)) {
-        let text = format!("{hop} is in none of the networks of {name}");
-        finding.evidence.push(Fact::seen(Plane::Interfaces, text));
+        finding.seen(Plane::Interfaces, format!("{hop} is in none of the networks of {name}"));
     }
     finding.fixes = fixes(hop, &name);
     Some(finding)
@@ -153,14 +143,13 @@ fn describe_states(namespace: &Namespace, index: u32, hop: IpAddr, finding: &mut
     let Some(neighbours) = &namespace.neighbours else { return };
     let of_hop = neighbours.unanswered.iter().find(|n| (n.interface, n.address) == (index, hop));
     if let Some(neighbour) = of_hop {
-        let text = format!("neighbour {hop} is {}", neighbour.state);
-        finding.evidence.push(Fact::seen(Plane::Neighbours, text));
+        finding.seen(Plane::Neighbours, format!("neighbour {hop} is {}", neighbour.state));
     }
     let answering =
         ["reachable", "stale", "delay", "probe"].map(|s| neighbours.states.get(s).copied().unwrap_or(0));
     let text =
         format!("{} neighbours in this namespace have an Ethernet address", answering.iter().sum::<u64>());
-    finding.evidence.push(Fact::seen(Plane::Neighbours, text));
+    finding.seen(Plane::Neighbours, text);
 }
 
 /// Without a look at drops: a neighbour that failed, and ICMP errors that say so.
@@ -209,7 +198,7 @@ fn recipes() -> Vec<Recipe> {
         Recipe { name: "host", traffic: vec![udp("198.19.0.77:7000")], ..Recipe::default() },
         Recipe {
             name: "next-hop",
-            setup: vec![Step::Run(LabHost::Gateway, "ip route add 198.51.100.0/24 via 198.19.0.99".into())],
+            setup: vec![Step::gateway("ip route add 198.51.100.0/24 via 198.19.0.99")],
             traffic: vec![udp("198.51.100.9:7000")],
             ..Recipe::default()
         },

@@ -5,12 +5,11 @@ use super::ways::{Loss, host_network, ip, is_policy, lookup, share};
 use crate::causes::{Cause, EvidenceView, Group, Taken};
 use crate::command::{Words, sh};
 use crate::evidence::{DropGroup, Namespace, Plane, RouteOutcome, Sample, Tuple};
-use crate::finding::{Fact, Finding, Fix, Severity};
+use crate::finding::{Finding, Fix, Severity};
 use crate::recipe::{Recipe, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "no-route",
-    group: Group::Network,
     title: "no route to the destination",
     about: "A router looks up every packet's destination in its routing tables. If no route holds it, the packet is \
             dropped and an ICMP error (network unreachable) goes back, a few per second. Programs on the host itself get \
@@ -36,9 +35,8 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "Add the route, or the default route. If it existed before, find out what removes it (a DHCP client, a VPN, a \
              routing daemon), because it will do so again.",
     sources: &["net/ipv4/route.c: ip_error", "net/ipv6/route.c: ip6_pkt_discard", "RFC 1812 section 5.2.7.1"],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Network, examine)
 };
 
 fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
@@ -62,7 +60,7 @@ fn forwarded(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> 
     finding.summary = format!("{} packets had no route{example}, and were dropped.", loss.packets);
     if let Some(tuple) = first {
         let text = format!("asked for {}, the kernel answers: network unreachable", tuple.destination);
-        finding.evidence.push(Fact::seen(Plane::Routes, text));
+        finding.seen(Plane::Routes, text);
     }
     describe_default(namespace, first, &mut finding);
     finding.missing.extend(view.missing(namespace, &[Plane::Routes]));
@@ -100,7 +98,7 @@ fn describe_default(namespace: &Namespace, to: Option<&Tuple>, finding: &mut Fin
     let v4 = to.is_none_or(|t| t.destination.is_ipv4());
     let (has, family) = if v4 { (routes.default4, "IPv4") } else { (routes.default6, "IPv6") };
     if !has {
-        finding.evidence.push(Fact::seen(Plane::Routes, format!("there is no default route of {family}")));
+        finding.seen(Plane::Routes, format!("there is no default route of {family}"));
     }
 }
 

@@ -14,7 +14,6 @@ use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "pmtu-blackhole-own",
-    group: Group::Network,
     title: "path MTU black hole, made by this host's firewall",
     about: "When a packet is too long for the next link, the router sends an ICMP error, and the sender makes its packets shorter. A \
             firewall that drops these errors (ICMP type 3 code 4, ICMPv6 type 2), often by a rule against all ICMP, makes a black \
@@ -31,13 +30,11 @@ pub(super) const CAUSE: Cause = Cause {
         ("pmtu-blackhole-remote", "neither the loss nor the dropped errors are on this host"),
         ("nft-rule-drop", "the rule drops other packets than these errors"),
     ],
-    yields_to: &[],
     remedy: "Let these errors through, before any rule that drops ICMP. If you cannot do that, clamp TCP's segment size to \
              the path MTU on this host, or let the senders probe for it (`net.ipv4.tcp_mtu_probing=1`).",
     sources: &["RFC 1191", "RFC 2923 section 2.1", "RFC 4890 section 4.3.1", "RFC 8201"],
-    examine: |view| view.each(in_namespace),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Network, |view| view.each(in_namespace))
 };
 
 /// The length that an ICMP error tells the sender to keep to; `None` of any other packet.
@@ -114,9 +111,7 @@ fn describe(
     finding.evidence.extend(facts);
     if let Some(l) = sample.and_then(|s| lookup(namespace, s)).filter(|l| l.interface != 0) {
         let through = super::ways::name_of(namespace, l.interface);
-        finding
-            .evidence
-            .push(Fact::seen(Plane::Routes, format!("the error would have left through {through}")));
+        finding.seen(Plane::Routes, format!("the error would have left through {through}"));
     }
 }
 
@@ -197,15 +192,15 @@ fn fixes(namespace: &Namespace, errors: &Taken<'_>, rules: &[&Rule], made_here: 
 fn recipes() -> Vec<Recipe> {
     let narrow = |rules: &str| {
         vec![
-            Step::Run(LabHost::Gateway, format!("ip link set outside mtu 1280; {rules}")),
-            Step::Run(LabHost::Responder, "ip link set eth0 mtu 1280".into()),
+            Step::gateway(format!("ip link set outside mtu 1280; {rules}")),
+            Step::responder("ip link set eth0 mtu 1280"),
             // A responder that offers long segments, as one with a usual link would.
-            Step::Run(LabHost::Responder, "ip route replace default via $GATEWAY_OUTSIDE advmss 1460".into()),
+            Step::responder("ip route replace default via $GATEWAY_OUTSIDE advmss 1460"),
         ]
     };
     let bulk = vec![
-        Traffic::TcpServer { on: LabHost::Responder, port: 9001, backlog: 64, mode: TcpMode::Sink },
-        Traffic::Bulk { from: LabHost::Initiator, to: "198.19.0.2:9001".into(), streams: 4, rate_bps: None },
+        Traffic::TcpServer { port: 9001, backlog: 64, mode: TcpMode::Sink },
+        Traffic::Bulk { to: "198.19.0.2:9001".into(), streams: 4, rate_bps: None },
         Traffic::Udp {
             from: LabHost::Initiator,
             to: "198.19.0.2:9001".into(),

@@ -6,12 +6,11 @@ use std::net::IpAddr;
 use crate::causes::{Cause, EvidenceView, Group, is_noise};
 use crate::command::{Words, sh};
 use crate::evidence::{FlowEvent, FlowEventKind, Namespace, Plane, TcpFlow, Tuple};
-use crate::finding::{Confidence, Fact, Finding, Fix, Setting, Severity};
+use crate::finding::{Confidence, Finding, Fix, Setting, Severity};
 use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "pmtu-blackhole-remote",
-    group: Group::Network,
     title: "path MTU black hole beyond this host",
     about: "A link on the path carries less than this host sends, and the ICMP error that should report it does not \
             arrive: a firewall drops it, or a tunnel or a load balancer misdirects it. Connections are set up, because \
@@ -38,9 +37,8 @@ pub(super) const CAUSE: Cause = Cause {
              or let TCP find out by itself (`net.ipv4.tcp_mtu_probing=1`). The operator of the path has to let ICMP errors \
              through.",
     sources: &["RFC 2923 section 2.1", "RFC 4821", "RFC 8899"],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Network, examine)
 };
 
 /// Payload from which a segment is a long one: what every IPv4 host takes without asking (RFC 9293 section 3.7.1), and some
@@ -139,7 +137,7 @@ fn to_host(view: &EvidenceView<'_>, namespace: &Namespace, host: IpAddr, peer: &
     let text = format!(
         "{stuck} connections sent {shortest} to {longest} bytes again, {times} times, and no shorter segment"
     );
-    finding.evidence.push(Fact::seen(Plane::Flows, text));
+    finding.seen(Plane::Flows, text);
     if let Some(flow) = asked.clone().next() {
         let text = format!(
             "{} to {}: path MTU {}, segments of {}, {} bytes acknowledged in the window",
@@ -149,7 +147,7 @@ fn to_host(view: &EvidenceView<'_>, namespace: &Namespace, host: IpAddr, peer: &
             flow.mss,
             flow.bytes_acked.change()
         );
-        finding.evidence.push(Fact::seen(Plane::Sockets, text));
+        finding.seen(Plane::Sockets, text);
     }
     finding.not.push("not on this host: none of these packets is among those dropped here".into());
     finding.missing = view.missing(namespace, &[Plane::Drops, Plane::Flows, Plane::Sockets]);
@@ -203,20 +201,16 @@ fn recipes() -> Vec<Recipe> {
                  add rule ip f c meta length > 1000 drop'"
                     .into(),
             ),
-            Step::Run(
-                LabHost::Gateway,
-                "ip addr flush dev outside; ip link add br0 type bridge; ip link set br0 up; \
+            Step::gateway("ip addr flush dev outside; ip link add br0 type bridge; ip link set br0 up; \
                  ip link set outside master br0; ip link set far0 master br0; \
-                 ip addr add 198.19.1.1/24 dev br0; ip route add 198.19.0.0/24 via 198.19.1.2"
-                    .into(),
-            ),
-            Step::Run(LabHost::Responder, "ip neigh flush dev eth0 nud permanent".into()),
+                 ip addr add 198.19.1.1/24 dev br0; ip route add 198.19.0.0/24 via 198.19.1.2"),
+            Step::responder("ip neigh flush dev eth0 nud permanent"),
         ],
         traffic: vec![
-            Traffic::TcpServer { on: LabHost::Responder, port: 9001, backlog: 64, mode: TcpMode::Sink },
-            Traffic::TcpServer { on: LabHost::Responder, port: 9002, backlog: 64, mode: TcpMode::Echo },
-            Traffic::Bulk { from: LabHost::Initiator, to: "198.19.0.2:9001".into(), streams: 6, rate_bps: None },
-            Traffic::Exchange { from: LabHost::Initiator, to: "198.19.0.2:9002".into(), rate: 100, bytes: 200 },
+            Traffic::TcpServer { port: 9001, backlog: 64, mode: TcpMode::Sink },
+            Traffic::TcpServer { port: 9002, backlog: 64, mode: TcpMode::Echo },
+            Traffic::Bulk { to: "198.19.0.2:9001".into(), streams: 6, rate_bps: None },
+            Traffic::Exchange { to: "198.19.0.2:9002".into(), rate: 100, bytes: 200 },
         ],
         ..Recipe::default()
     }]

@@ -9,7 +9,6 @@ use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "pmtu-cached",
-    group: Group::Network,
     title: "a remembered path MTU that is very small",
     about: "The kernel remembers the path MTU that a router reports for ten minutes for each destination. If the path \
             improves, or if the error was forged, the host keeps sending short packets until then: TCP sends small \
@@ -25,14 +24,12 @@ pub(super) const CAUSE: Cause = Cause {
         ("fragmentation-needed", "the learning itself: packets are dropped, and the sender gets an error"),
         ("mss-small", "TCP's segments are small because the other side asked for that"),
     ],
-    yields_to: &[],
     remedy: "Forget what was learned (`ip route flush cache`) and see whether it comes back. If it does, some router on \
              the path reports it again: find the link with that MTU. The setting `net.ipv4.route.min_pmtu` is the lower \
              bound for a learned path MTU.",
     sources: &["RFC 1191 section 6.3", "RFC 8899 section 3", "net/ipv4/route.c: __ip_rt_update_pmtu"],
-    examine: |view| view.each(in_namespace),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Network, |view| view.each(in_namespace))
 };
 
 /// The smallest MTU that common tunnels leave: the minimum MTU of IPv6 (RFC 8200 section 5).
@@ -78,8 +75,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     });
     finding.evidence = listed.collect();
     if routes.remembered_total > 4 {
-        let text = format!("{} path MTUs are remembered in all", routes.remembered_total);
-        finding.evidence.push(Fact::seen(Plane::Routes, text));
+        finding.seen(Plane::Routes, format!("{} path MTUs are remembered in all", routes.remembered_total));
     }
     let counters = ["ip.FragOKs", "ip.FragCreates", "ip6.FragCreates"];
     finding.evidence.extend(counters.iter().filter_map(|c| counter_as_fact(namespace, c)));
@@ -121,9 +117,9 @@ fn recipes() -> Vec<Recipe> {
     vec![Recipe {
         at: LabHost::Initiator,
         setup: vec![
-            Step::Run(LabHost::Gateway, "ip link set outside mtu 700".into()),
+            Step::gateway("ip link set outside mtu 700"),
             Step::Before(vec![server(), udp(100)]),
-            Step::Run(LabHost::Gateway, "ip link set outside mtu 1500".into()),
+            Step::gateway("ip link set outside mtu 1500"),
         ],
         traffic: vec![server(), udp(200)],
         ..Recipe::default()

@@ -5,11 +5,10 @@ use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::{Words, sh};
 use crate::evidence::{DropGroup, Lookup, Namespace, Plane, RouteOutcome, Sample};
 use crate::finding::{Confidence, Fact, Finding, Fix};
-use crate::recipe::{LabHost, Recipe, Step, Traffic};
+use crate::recipe::{Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "policy-route",
-    group: Group::Network,
     title: "policy routing sends packets to a table that refuses them",
     about: "Rules of policy routing (`ip rule`) choose the table in which a route is looked for, by mark, source, \
             interface or port. A rule that refuses, or a table that refuses, loses the packets that match, while others to \
@@ -26,13 +25,11 @@ pub(super) const CAUSE: Cause = Cause {
         ("no-route", "no packet reaches the destination"),
         ("blackhole-route", "no packet reaches the destination: the route that refuses is in the main table"),
     ],
-    yields_to: &[],
     remedy: "Look at what the kernel does with exactly this packet: `ip route get DESTINATION from SOURCE iif INTERFACE \
              mark MARK`. Then fill the table that the rule names, or delete the rule, or set the mark on fewer packets.",
     sources: &["net/ipv4/fib_rules.c: fib4_rule_action", "ip-rule(8)"],
-    examine: |view| view.each(in_namespace),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Network, |view| view.each(in_namespace))
 };
 
 fn may_be_mine(drops: &DropGroup) -> bool {
@@ -69,7 +66,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
             _ => "invalid argument (a blackhole)",
         }
     );
-    finding.evidence.push(Fact::seen(Plane::Routes, answers));
+    finding.seen(Plane::Routes, answers);
     let rules = routes.policies.iter().take(5).map(|p| Fact::seen(Plane::Routes, p.as_str()));
     finding.evidence.extend(rules);
     finding.fixes = rule.map(|r| without(r)).into_iter().collect();
@@ -114,7 +111,7 @@ fn without(rule: &str) -> Fix {
 fn recipes() -> Vec<Recipe> {
     let recipe = |name, script: &str| Recipe {
         name,
-        setup: vec![Step::Run(LabHost::Gateway, script.into())],
+        setup: vec![Step::gateway(script)],
         traffic: vec![Traffic::udp("198.19.0.2:7000", 100, 300, 4)],
         ..Recipe::default()
     };

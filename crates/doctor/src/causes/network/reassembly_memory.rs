@@ -4,12 +4,11 @@ use super::frames::first_pieces;
 use super::ways::Loss;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::evidence::{DropGroup, Namespace, Plane};
-use crate::finding::{Claim, Fact, Finding, Fix, Setting};
+use crate::finding::{Claim, Finding, Fix, Setting};
 use crate::recipe::{LabHost, Recipe, Step};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "reassembly-memory",
-    group: Group::Network,
     title: "memory for fragments used up",
     about: "Fragments wait in a memory of limited size for the rest of their datagram (`net.ipv4.ipfrag_high_thresh`, 4 MB \
             by default, for each network namespace). When it is full, every fragment of a further datagram is dropped at \
@@ -25,16 +24,14 @@ pub(super) const CAUSE: Cause = Cause {
         "fragments-lost",
         "waiting fragments are dropped when their time is over: ReasmTimeout grows with ReasmFails",
     )],
-    yields_to: &[],
     remedy: "Allow more memory, or let incomplete datagrams wait less long (`net.ipv4.ipfrag_time`). Better, avoid fragments.",
     sources: &[
         "net/ipv4/inet_fragment.c: inet_frag_alloc",
         "net/ipv4/ip_fragment.c: ip_defrag",
         "Documentation/networking/ip-sysctl.rst",
     ],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Network, examine)
 };
 
 fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
@@ -75,7 +72,7 @@ fn in_family(view: &EvidenceView<'_>, namespace: &Namespace, v6: bool) -> Option
     finding.summary =
         format!("{} fragments were refused: the memory for those that wait is full{words}.", loss.packets);
     if let Some(limit) = limit {
-        finding.evidence.push(Fact::seen(Plane::Settings, format!("{setting} = {limit}")));
+        finding.seen(Plane::Settings, format!("{setting} = {limit}"));
         finding.fixes.push(more(setting, limit));
     }
     if namespace.grew(&format!("{protocol}.ReasmTimeout")) < refused {
@@ -101,10 +98,8 @@ fn more(setting: &str, now: u64) -> Fix {
 fn recipes() -> Vec<Recipe> {
     vec![Recipe {
         at: LabHost::Responder,
-        setup: vec![Step::Run(
-            LabHost::Responder,
-            "sysctl -qw net.ipv4.ipfrag_low_thresh=20000; sysctl -qw net.ipv4.ipfrag_high_thresh=30000"
-                .into(),
+        setup: vec![Step::responder(
+            "sysctl -qw net.ipv4.ipfrag_low_thresh=20000; sysctl -qw net.ipv4.ipfrag_high_thresh=30000",
         )],
         traffic: vec![first_pieces()],
         ..Recipe::default()

@@ -5,11 +5,10 @@ use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{Lookup, Namespace, Plane};
 use crate::finding::{Fact, Finding, Fix, Setting};
-use crate::recipe::{LabHost, Recipe, Step, Traffic};
+use crate::recipe::{Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "reverse-path-filter",
-    group: Group::Network,
     title: "reverse path filter",
     about: "With `rp_filter` the kernel asks, for each packet that comes in, through which interface it would answer the \
             source. In strict mode (1) it drops the packet if that is another interface than the one it came in by; in \
@@ -32,7 +31,6 @@ pub(super) const CAUSE: Cause = Cause {
             "packets get through, and connection tracking sees only one half of each connection",
         ),
     ],
-    yields_to: &[],
     remedy: "If the sources are legitimate, either give this host a route back to them through that interface, or use \
              loose mode (2) on it. On an edge to untrusted networks keep strict mode and repair the routes (RFC 3704).",
     sources: &[
@@ -40,9 +38,8 @@ pub(super) const CAUSE: Cause = Cause {
         "RFC 3704",
         "Documentation/networking/ip-sysctl.rst: rp_filter",
     ],
-    examine: |view| view.each(in_namespace),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Network, |view| view.each(in_namespace))
 };
 
 /// Counter of these drops.
@@ -67,7 +64,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     let setting = interface.as_ref().map(|i| format!("net.ipv4.conf.{}.rp_filter", in_sysctl(i)));
     for name in ["net.ipv4.conf.all.rp_filter"].into_iter().chain(setting.as_deref()) {
         if let Some(value) = namespace.setting(name) {
-            finding.evidence.push(Fact::seen(Plane::Settings, format!("{name} = {value}")));
+            finding.seen(Plane::Settings, format!("{name} = {value}"));
         }
     }
     if let Some(setting) = setting {
@@ -116,9 +113,7 @@ fn recipes() -> Vec<Recipe> {
     // The initiator sends from an address whose way back, for the gateway, is not there, or is another one.
     let source =
         "ip addr add 198.51.100.2/32 dev lo; ip route replace default via $GATEWAY_INSIDE src 198.51.100.2";
-    let gateway = |script: &str| {
-        vec![Step::Run(LabHost::Initiator, source.into()), Step::Run(LabHost::Gateway, script.into())]
-    };
+    let gateway = |script: &str| vec![Step::initiator(source), Step::gateway(script)];
     vec![
         Recipe {
             name: "no-way-back",

@@ -4,12 +4,11 @@ use super::ways::{Loss, host_network, ip, is_on_link, lookup, name_of};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::{Words, sh};
 use crate::evidence::{DropGroup, Lookup, Namespace, Plane, RouteOutcome};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{LabHost, Recipe, Step, Traffic};
+use crate::finding::{Confidence, Finding, Fix, Severity};
+use crate::recipe::{Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "routing-loop",
-    group: Group::Network,
     title: "time to live ended: a routing loop, or a sender that sets it too small",
     about: "Every router decrements a packet's time to live (hop limit), and drops the packet when nothing is left. This \
             ends routing loops, in which two routers send packets to each other because each has a route through the \
@@ -22,13 +21,11 @@ pub(super) const CAUSE: Cause = Cause {
     ],
     must_not: &["a few packets only, as traceroute sends"],
     lookalikes: &[("martian-source", "a loop below IP, of bridges: this host's own packets come back to it")],
-    yields_to: &[],
     remedy: "Look at the route here and at that of the next hop: one of the two must not point at the other. For your own \
              networks that are only partly in use, a blackhole route for the whole network ends such loops.",
     sources: &["net/ipv4/ip_forward.c", "net/ipv6/ip6_output.c: ip6_forward", "RFC 1812 section 5.3.1"],
-    examine: |view| view.each(in_namespace),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Network, |view| view.each(in_namespace))
 };
 
 fn is_mine(drops: &DropGroup) -> bool {
@@ -65,10 +62,10 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
             "asked for {}, the kernel answers: via {hop} through {through}, where it came from",
             l.destination
         );
-        finding.evidence.push(Fact::seen(Plane::Routes, text));
+        finding.seen(Plane::Routes, text);
         let forwarded = namespace.grew("ip.ForwDatagrams") + namespace.grew("ip6.OutForwDatagrams");
         let text = format!("{forwarded} packets were forwarded in the window, each of these many times");
-        finding.evidence.push(Fact::seen(Plane::Counters, text));
+        finding.seen(Plane::Counters, text);
         finding.fixes = fixes(l);
     } else {
         finding.object = example.map_or(String::new(), |t| t.destination.to_string());
@@ -116,11 +113,10 @@ fn recipes() -> Vec<Recipe> {
         name: "two-routers",
         setup: vec![
             // An odd time to live ends at the gateway, an even one at the responder.
-            Step::Run(LabHost::Initiator, "sysctl -qw net.ipv4.ip_default_ttl=63".into()),
-            Step::Run(LabHost::Gateway, "ip route add 198.51.100.0/24 via $RESPONDER".into()),
-            Step::Run(
-                LabHost::Responder,
-                "sysctl -qw net.ipv4.ip_forward=1; ip route replace default via $GATEWAY_OUTSIDE".into(),
+            Step::initiator("sysctl -qw net.ipv4.ip_default_ttl=63"),
+            Step::gateway("ip route add 198.51.100.0/24 via $RESPONDER"),
+            Step::responder(
+                "sysctl -qw net.ipv4.ip_forward=1; ip route replace default via $GATEWAY_OUTSIDE",
             ),
         ],
         traffic: vec![udp("198.51.100.9:7000", 100)],

@@ -4,12 +4,11 @@ use super::lost::{named, per_second, rate, shaper};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::{Words, sh};
 use crate::evidence::{Interface, Namespace, Plane, Qdisc, TcpFlow};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{LabHost, Recipe, Step, Traffic};
+use crate::finding::{Confidence, Finding, Fix, Severity};
+use crate::recipe::{Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "bufferbloat",
-    group: Group::Queues,
     title: "a long queue delays everything behind it",
     about: "If more packets come than an interface or shaper sends, a queue that is long enough to lose nothing delays \
             everything instead: TCP fills it completely. DNS, calls and web pages that share it wait as long as the queue \
@@ -31,9 +30,8 @@ pub(super) const CAUSE: Cause = Cause {
         "RFC 8289",
         "RFC 8290",
     ],
-    examine: |view| view.each_interface(on_interface),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Queues, |view| view.each_interface(on_interface))
 };
 
 /// Wait from which on it is worth a word, and from which on people notice (ITU-T G.114: 150 ms one way for the whole path).
@@ -81,12 +79,12 @@ fn on_interface(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Inte
         qdisc.backlog_packets,
         qdisc.dropped.change()
     );
-    finding.evidence.push(Fact::seen(Plane::Qdiscs, text));
+    finding.seen(Plane::Qdiscs, text);
     if let Some(flow) = swollen(namespace) {
         finding.confidence = Confidence::High;
         let (now, least) = (f64::from(flow.rtt_us) / 1e3, f64::from(flow.min_rtt_us) / 1e3);
         let text = format!("round trips to {} take {now:.0} ms, and {least:.1} ms at best", flow.remote);
-        finding.evidence.push(Fact::seen(Plane::Sockets, text));
+        finding.seen(Plane::Sockets, text);
     }
     finding.missing = view.missing(namespace, &[Plane::Qdiscs]);
     finding.fixes = fixes(interface, qdisc);
@@ -129,9 +127,8 @@ fn fixes(interface: &Interface, qdisc: &Qdisc) -> Vec<Fix> {
 
 fn recipes() -> Vec<Recipe> {
     vec![Recipe {
-        setup: vec![Step::Run(
-            LabHost::Gateway,
-            "tc qdisc add dev outside root handle 1: tbf rate 8mbit burst 20000 limit 20000000".into(),
+        setup: vec![Step::gateway(
+            "tc qdisc add dev outside root handle 1: tbf rate 8mbit burst 20000 limit 20000000",
         )],
         // A quarter more than the shaper lets out: the queue grows by 0.3 s in every second, and loses nothing.
         traffic: Traffic::udp_across(958, 1250, 4),

@@ -8,13 +8,12 @@ use super::lost::per_second;
 use crate::causes::{Cause, EvidenceView, Group, Taken};
 use crate::command::sh;
 use crate::evidence::{Interface, Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding, Fix};
+use crate::finding::{Confidence, Finding, Fix};
 use crate::recipe::frames::{damaged, header, ipv4};
 use crate::recipe::{LabHost, Recipe, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "checksum-offload",
-    group: Group::Queues,
     title: "packets with wrong checksums",
     about: "The kernel drops a packet whose checksum does not match its content. On a clean network that happens a few \
             times in a billion. If it happens all the time, something along the path changes packets without correcting \
@@ -27,7 +26,6 @@ pub(super) const CAUSE: Cause = Cause {
     should: &["all of them come from one neighbour or through one interface"],
     must_not: &["Udp.InErrors alone: it also counts full buffers"],
     lookalikes: &[("udp-buffer-full", "Udp.InErrors grows with RcvbufErrors, not with InCsumErrors")],
-    yields_to: &[],
     remedy: "Switch checksum offload off where the packets are made, one interface after the other, and see which one stops it; \
              then update that driver or hypervisor. If they come from outside, it is the sender or a device on the way.",
     sources: &[
@@ -35,9 +33,8 @@ pub(super) const CAUSE: Cause = Cause {
         "net/ipv4/tcp_ipv4.c: tcp_v4_rcv",
         "Documentation/networking/checksum-offloads.rst",
     ],
-    examine: |view| view.each(in_namespace),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Queues, |view| view.each(in_namespace))
 };
 
 /// Reasons, and the counters that grow with them.
@@ -61,11 +58,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
         return None;
     }
     let mut finding = view.finding(CAUSE.id, namespace, lost);
-    finding.claims = if taken.is_empty() {
-        vec![view.counted(namespace, "checksums", counted)]
-    } else {
-        taken.claims.clone()
-    };
+    finding.claims = view.claims(namespace, &taken, "checksums", counted);
     finding.missing = view.missing(namespace, &[Plane::Drops, Plane::Counters]);
     let interface = busiest(namespace, &taken);
     finding.object = interface.map(|i| i.name.clone()).unwrap_or_default();
@@ -75,21 +68,16 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
         per_second(view, lost)
     );
     for group in &taken.groups {
-        finding
-            .evidence
-            .push(Fact::seen(Plane::Drops, format!("{} dropped as {}", group.packets, group.reason)));
+        finding.seen(Plane::Drops, format!("{} dropped as {}", group.packets, group.reason));
     }
     for name in COUNTERS.iter().filter(|c| namespace.grew(c) > 0) {
         let text = format!("{name} grew by {}", namespace.grew(name));
-        finding.evidence.push(Fact::counter(Plane::Counters, name, namespace.counters[*name], text));
+        finding.counter(Plane::Counters, name, namespace.counters[*name], text);
     }
     if !taken.is_empty() && counted > 0 {
         finding.confidence = Confidence::High;
     }
-    if let Some(t) = taken.example() {
-        let text = format!("for example from {} to {} port {}", t.source, t.destination, t.destination_port);
-        finding.evidence.push(Fact::seen(Plane::Drops, text));
-    }
+    finding.evidence.extend(taken.example_as_fact());
     finding.fixes = interface.map(fixes).unwrap_or_default();
     Some(finding)
 }
@@ -130,7 +118,7 @@ fn recipes() -> Vec<Recipe> {
         at: LabHost::Responder,
         traffic: [
             Traffic::udp_across(100, 500, 4),
-            vec![Traffic::Frames { from: LabHost::Initiator, interface: "eth0", rate: 300, frames: broken }],
+            vec![Traffic::Frames { from: LabHost::Initiator, rate: 300, frames: broken }],
         ]
         .concat(),
         ..Recipe::default()

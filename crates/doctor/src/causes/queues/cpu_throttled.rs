@@ -4,12 +4,11 @@ use super::lost::per_second;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{CgroupThrottle, Plane};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::finding::{Confidence, Finding, Fix, Severity};
 use crate::recipe::{LabHost, Recipe, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "cpu-throttled",
-    group: Group::Queues,
     title: "a control group's CPU limit holds programs back",
     about: "A container or service with a CPU limit (`--cpus`, `resources.limits.cpu`, CPUQuota) may run for so many \
             milliseconds of every hundred. When they are used up, all its threads stand still until the next period, \
@@ -17,19 +16,16 @@ pub(super) const CAUSE: Cause = Cause {
             sockets overflow meanwhile. The load of the machine does not show it.",
     must: &["nr_throttled and throttled_usec in cpu.stat of a control group grow"],
     should: &["sockets of programs in it lose packets or let clients wait"],
-    must_not: &[],
     lookalikes: &[
         ("steal", "the hypervisor does it, to all programs alike"),
         ("udp-buffer-full", "the buffer overflows because of it"),
         ("accept-queue-full", "likewise for connections"),
     ],
-    yields_to: &[],
     remedy: "Raise the limit, or spread its use: a longer burst (cpu.max.burst) allows for peaks. Many threads use up the same \
              budget sooner; give the program as many as the limit has cores.",
     sources: &["Documentation/scheduler/sched-bwc.rst", "Documentation/admin-guide/cgroup-v2.rst: cpu.max"],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Queues, examine)
 };
 
 /// Share of the window that a group stood still, from which on it is worth a word.
@@ -58,13 +54,11 @@ fn of_group(view: &EvidenceView<'_>, group: &CgroupThrottle) -> Option<Finding> 
         stood * 1e3
     );
     let text = format!("held back in {} periods", group.throttled.change());
-    finding.evidence.push(Fact::counter(Plane::Pressure, "nr_throttled", group.throttled, text));
+    finding.counter(Plane::Pressure, "nr_throttled", group.throttled, text);
     let text = format!("for {} ms", group.throttled_us.change() / 1000);
-    finding.evidence.push(Fact::counter(Plane::Pressure, "throttled_usec", group.throttled_us, text));
+    finding.counter(Plane::Pressure, "throttled_usec", group.throttled_us, text);
     if serves {
-        finding
-            .evidence
-            .push(Fact::seen(Plane::Pressure, format!("{} network sockets belong to it", group.sockets)));
+        finding.seen(Plane::Pressure, format!("{} network sockets belong to it", group.sockets));
     } else {
         finding.not.push("no program in it was seen to have a network socket".into());
     }
@@ -106,12 +100,7 @@ fn recipes() -> Vec<Recipe> {
         at: LabHost::Responder,
         traffic: vec![
             Traffic::Script(LabHost::Responder, SERVER.into()),
-            Traffic::Exchange {
-                from: LabHost::Initiator,
-                to: "198.19.0.2:7003".into(),
-                rate: 200,
-                bytes: 100,
-            },
+            Traffic::Exchange { to: "198.19.0.2:7003".into(), rate: 200, bytes: 100 },
         ],
         needs: vec!["perl"],
         ..Recipe::default()

@@ -4,12 +4,11 @@ use super::lost::grew;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{Core, Interface, Machine, Plane};
-use crate::finding::{Claim, Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{LabHost, Recipe, Step, Traffic};
+use crate::finding::{Claim, Confidence, Finding, Fix, Severity};
+use crate::recipe::{Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "hot-core",
-    group: Group::Queues,
     title: "one core does nearly all of the network's work and is full",
     about: "Which core handles a packet is decided by the card's receive queue, by Receive Packet Steering, or by who sent it. \
             With a single queue, interrupts bound to one core, or a hash that sees only few addresses (all traffic of a tunnel, \
@@ -28,13 +27,11 @@ pub(super) const CAUSE: Cause = Cause {
         ("softnet-backlog", "bursts fill the backlog of cores that have time left"),
         ("steal", "the hypervisor takes the time"),
     ],
-    yields_to: &[],
     remedy: "Use more queues of the card (`ethtool -L`), let the hash see the ports (`ethtool -N IF rx-flow-hash udp4 sdfn`), \
              spread the interrupts (irqbalance), or spread in software: Receive Packet Steering.",
     sources: &["Documentation/networking/scaling.rst", "net/core/dev.c: get_rps_cpu"],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Queues, examine)
 };
 
 /// Share of a core's time in interrupts from which on it has none left for more packets.
@@ -98,7 +95,7 @@ fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
             c.processed.change(),
             c.dropped.change()
         );
-        finding.evidence.push(Fact::seen(Plane::Cores, text));
+        finding.seen(Plane::Cores, text);
     }
     if lost > 0 {
         finding.confidence = Confidence::High;
@@ -188,7 +185,7 @@ fn recipes() -> Vec<Recipe> {
         "unshare -m sh -c 'mount -t sysfs sysfs /sys; echo 2 > /sys/class/net/inside/queues/rx-0/rps_cpus'\n";
     let rules = format!("{steer}{SLOW_RULES}");
     vec![Recipe {
-        setup: vec![Step::Run(LabHost::Gateway, rules)],
+        setup: vec![Step::gateway(rules)],
         traffic: Traffic::udp_across(100, 8000, 16),
         needs: vec!["nft", "unshare"],
         also: vec!["softnet-backlog", "softnet-squeeze", "udp-buffer-full"],

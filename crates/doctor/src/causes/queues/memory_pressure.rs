@@ -4,11 +4,10 @@ use super::lost::per_second;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::Plane;
-use crate::finding::{Claim, Confidence, Fact, Finding, Fix, Setting};
+use crate::finding::{Claim, Confidence, Finding, Fix, Setting};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "memory-pressure",
-    group: Group::Queues,
     title: "no memory for packets",
     about: "Packets are received in interrupts, where the kernel cannot wait for memory to be freed: it takes from a \
             reserve (vm.min_free_kbytes), and when that is empty, the packet is lost. Before that, programs and the kernel \
@@ -30,9 +29,8 @@ pub(super) const CAUSE: Cause = Cause {
         "Documentation/admin-guide/sysctl/vm.rst: min_free_kbytes",
         "Documentation/accounting/psi.rst",
     ],
-    examine,
-    recipes: Vec::new,
     not_injected: Some("it would starve the machine that the self-test runs on"),
+    ..Cause::of(Group::Queues, examine)
 };
 
 /// Reasons that are it. PROTO_MEM is a protocol's own limit.
@@ -72,27 +70,18 @@ fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
         )
     };
     if lost > 0 {
-        finding
-            .evidence
-            .push(Fact::seen(Plane::Drops, format!("{lost} packets dropped because memory was missing")));
+        finding.seen(Plane::Drops, format!("{lost} packets dropped because memory was missing"));
     }
     if stalled_us.change() > 0 {
         let text = format!("all programs stalled for {} ms", stalled_us.change() / 1000);
-        finding.evidence.push(Fact::counter(Plane::Pressure, "memory.full", stalled_us, text));
+        finding.counter(Plane::Pressure, "memory.full", stalled_us, text);
     }
     for (name, delta) in machine.memory_events.iter().filter(|(_, d)| d.change() > 0) {
-        finding.evidence.push(Fact::counter(
-            Plane::Pressure,
-            name,
-            *delta,
-            format!("{name} grew by {}", delta.change()),
-        ));
+        finding.counter(Plane::Pressure, name, *delta, format!("{name} grew by {}", delta.change()));
     }
     let available = machine.memory_bytes.get("MemAvailable").copied();
     if let Some(bytes) = available {
-        finding
-            .evidence
-            .push(Fact::seen(Plane::Pressure, format!("{} MB of memory are available", bytes / 1_000_000)));
+        finding.seen(Plane::Pressure, format!("{} MB of memory are available", bytes / 1_000_000));
     }
     if killed.change() > 0 || lost > 0 && stalled >= WORTH {
         finding.confidence = Confidence::High;

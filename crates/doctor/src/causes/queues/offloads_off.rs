@@ -4,12 +4,11 @@ use super::lost::{grew, per_second, rate};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::{Words, sh};
 use crate::evidence::{Core, Interface, Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::finding::{Confidence, Finding, Fix, Severity};
 use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "offloads-off",
-    group: Group::Queues,
     title: "segmentation or receive offload is off",
     about: "The kernel's cost is per packet. Segmentation offload (TSO, GSO) lets TCP hand down packets of up to 64 kB \
             that are cut at the last moment; generic receive offload (GRO) puts received ones together again before \
@@ -23,12 +22,10 @@ pub(super) const CAUSE: Cause = Cause {
     should: &["a core has no time left"],
     must_not: &["traffic of small packets: offloads do not help it"],
     lookalikes: &[("hot-core", "one core is full; offloads are on")],
-    yields_to: &[],
     remedy: "Switch them on again, one by one, and see whether the reason for which they were switched off still holds.",
     sources: &["Documentation/networking/segmentation-offloads.rst", "ethtool(8)"],
-    examine: |view| view.each_interface(on_interface),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Queues, |view| view.each_interface(on_interface))
 };
 
 /// Packets in a second below which offloads make no difference worth a word.
@@ -97,9 +94,7 @@ fn on_interface(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Inte
     for name in ["tx-tcp-segmentation", "tx-generic-segmentation", "rx-gro"] {
         if let Some(on) = interface.features.get(name) {
             let state = if *on { "on" } else { "off" };
-            finding
-                .evidence
-                .push(Fact::seen(Plane::Interfaces, format!("{name} of {} is {state}", interface.name)));
+            finding.seen(Plane::Interfaces, format!("{name} of {} is {state}", interface.name));
         }
     }
     for (way, packets, bytes) in [("out", "tx_packets", "tx_bytes"), ("in", "rx_packets", "rx_bytes")] {
@@ -110,12 +105,12 @@ fn on_interface(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Inte
             bytes / packets.max(1),
             rate(per_second(view, bytes) * 8.0)
         );
-        finding.evidence.push(Fact::seen(Plane::Interfaces, text));
+        finding.seen(Plane::Interfaces, text);
     }
     if let Some(core) = full {
         finding.impact = 0.02;
         let text = format!("core {} is idle for {:.0} % of the time", core.number, idle(core) * 100.0);
-        finding.evidence.push(Fact::seen(Plane::Cores, text));
+        finding.seen(Plane::Cores, text);
     }
     let dev = &interface.name;
     let switch = |state: &'static str| {
@@ -143,16 +138,11 @@ fn is_full(core: &Core) -> bool {
 fn recipes() -> Vec<Recipe> {
     vec![Recipe {
         at: LabHost::Gateway,
-        setup: vec![Step::Run(LabHost::Gateway, "ethtool -K outside tso off gso off".into())],
+        setup: vec![Step::gateway("ethtool -K outside tso off gso off")],
         traffic: vec![
-            Traffic::TcpServer { on: LabHost::Responder, port: 7001, backlog: 16, mode: TcpMode::Sink },
+            Traffic::TcpServer { port: 7001, backlog: 16, mode: TcpMode::Sink },
             // Less than a busy machine carries: the receiver must not be what is short of time.
-            Traffic::Bulk {
-                from: LabHost::Initiator,
-                to: "198.19.0.2:7001".into(),
-                streams: 2,
-                rate_bps: Some(200_000_000),
-            },
+            Traffic::Bulk { to: "198.19.0.2:7001".into(), streams: 2, rate_bps: Some(200_000_000) },
         ],
         needs: vec!["ethtool"],
         ..Recipe::default()

@@ -4,12 +4,11 @@ use super::lost::{address, at_most, culprit, named, on, per_second, rate, shaper
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::{Words, sh};
 use crate::evidence::{DropGroup, Interface, Namespace, Plane, Qdisc};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::finding::{Confidence, Finding, Fix, Severity};
 use crate::recipe::{FastPathSetup, LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "qdisc-full",
-    group: Group::Queues,
     title: "queue before an interface full, or a shaper's rate reached",
     about: "Packets that leave through an interface wait in its queueing discipline. If more come than the interface or \
             the configured rate lets out, the queue fills up to its limit and drops further packets. A shaper (tbf, htb, \
@@ -42,9 +41,8 @@ pub(super) const CAUSE: Cause = Cause {
         "RFC 7567",
         "RFC 8290",
     ],
-    examine: |view| view.each_interface(on_interface),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Queues, |view| view.each_interface(on_interface))
 };
 
 /// Disciplines that drop early on purpose.
@@ -84,7 +82,7 @@ fn on_interface(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Inte
         let reason = &taken.groups[0].reason;
         let text =
             format!("{} packets dropped as {reason} on their way out of {}", taken.packets, interface.name);
-        finding.evidence.push(Fact::seen(Plane::Drops, text));
+        finding.seen(Plane::Drops, text);
     }
     match qdisc {
         Some(qdisc) => describe(view, interface, qdisc, lost, &mut finding),
@@ -109,15 +107,15 @@ fn describe(view: &EvidenceView<'_>, interface: &Interface, qdisc: &Qdisc, lost:
     let tc = &interface.name;
     let dropped = qdisc.dropped.change();
     finding.object = format!("{tc}: {name}");
-    finding.evidence.push(Fact::counter(
+    finding.counter(
         Plane::Qdiscs,
         &format!("qdisc.{tc}.{}.dropped", qdisc.handle),
         qdisc.dropped,
         format!("{name} on {tc} dropped {dropped} packets and sent {} on", qdisc.packets.change()),
-    ));
+    );
     if qdisc.backlog_packets > 0 {
         let text = format!("{} packets ({} bytes) wait in it", qdisc.backlog_packets, qdisc.backlog_bytes);
-        finding.evidence.push(Fact::seen(Plane::Qdiscs, text));
+        finding.seen(Plane::Qdiscs, text);
     }
     let signal = (dropped as f64) < SIGNAL * (dropped + qdisc.packets.change()) as f64;
     if MANAGED.contains(&qdisc.kind.as_str()) && signal {
@@ -129,7 +127,7 @@ fn describe(view: &EvidenceView<'_>, interface: &Interface, qdisc: &Qdisc, lost:
         let limit = shaper.rate_bps.unwrap_or_default() as f64;
         let sent = per_second(view, shaper.bytes.change()) * 8.0;
         let text = format!("{} is set to {}; it sent {}", named(shaper), rate(limit), rate(sent));
-        finding.evidence.push(Fact::seen(Plane::Qdiscs, text));
+        finding.seen(Plane::Qdiscs, text);
         finding.summary = format!(
             "The shaper {} on {tc} lets {} through, and {lost} packets that came on top of it were dropped.",
             named(shaper),
@@ -211,7 +209,7 @@ fn longer(interface: &Interface, qdisc: &Qdisc) -> Option<Fix> {
 
 fn recipes() -> Vec<Recipe> {
     let flood = |rate| Traffic::udp_across(600, rate, 4);
-    let run = |script: &str| vec![Step::Run(LabHost::Gateway, script.into())];
+    let run = |script: &str| vec![Step::gateway(script)];
     vec![
         Recipe {
             name: "shaper",
@@ -233,9 +231,8 @@ fn recipes() -> Vec<Recipe> {
             setup: vec![
                 Step::masquerade(),
                 Step::FastPath(LabHost::Gateway, FastPathSetup::default()),
-                Step::Run(
-                    LabHost::Gateway,
-                    "tc qdisc add dev outside root handle 1: tbf rate 2mbit burst 5000 limit 10000".into(),
+                Step::gateway(
+                    "tc qdisc add dev outside root handle 1: tbf rate 2mbit burst 5000 limit 10000",
                 ),
             ],
             traffic: flood(1500),

@@ -4,12 +4,11 @@ use super::lost::{grew, on};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{Interface, Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding, Fix};
-use crate::recipe::{LabHost, Recipe, Step, Traffic};
+use crate::finding::{Confidence, Finding, Fix};
+use crate::recipe::{Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "ring-overflow",
-    group: Group::Queues,
     title: "a receive ring overflows",
     about: "A network card writes packets into a ring in memory, from which the kernel takes them. When the kernel comes \
             too late, because its core is busy or bursts are long, the ring is full and the card drops packets. The kernel \
@@ -21,22 +20,19 @@ pub(super) const CAUSE: Cause = Cause {
         "or, of a veth pair: tx_dropped of one end, while the other has GRO on or an XDP program",
     ],
     should: &["the ring is smaller than it could be", "the core that serves it is full"],
-    must_not: &[],
     lookalikes: &[
         ("softnet-backlog", "the kernel's own queue: CPU_BACKLOG, with an event"),
         ("xdp-drop", "the driver's xdp_drop grows"),
         ("hot-core", "the core that serves the ring is full while the others have little to do with packets"),
     ],
-    yields_to: &[],
     remedy: "Make the ring larger (`ethtool -G`), use more queues (`ethtool -L`), and look at the core that serves it: a larger \
              ring helps with bursts, not with a core that is full all the time.",
     sources: &[
         "Documentation/networking/statistics.rst",
         "include/uapi/linux/if_link.h: struct rtnl_link_stats64",
     ],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Queues, examine)
 };
 
 /// Counters that the kernel asks drivers to use for it.
@@ -95,26 +91,15 @@ fn on_veth(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Interface
         vec![view.counted(namespace, &format!("ring.{}", interface.name), dropped)]
     } else {
         finding.confidence = Confidence::High;
-        finding.evidence.push(Fact::seen(
-            Plane::Drops,
-            format!("{lost} packets dropped in {}()", taken.groups[0].location),
-        ));
+        finding.seen(Plane::Drops, format!("{lost} packets dropped in {}()", taken.groups[0].location));
         taken.claims
     };
     finding.summary =
         format!("The ring of the veth end {} was full, and {lost} packets were dropped.", interface.name);
     let text = format!("tx_dropped of the other end, {}, grew by {dropped}", sender.name);
-    finding.evidence.push(Fact::counter(
-        Plane::Interfaces,
-        "tx_dropped",
-        sender.counters["tx_dropped"],
-        text,
-    ));
+    finding.counter(Plane::Interfaces, "tx_dropped", sender.counters["tx_dropped"], text);
     let by = if interface.xdp.is_some() { "an XDP program" } else { "GRO" };
-    finding.evidence.push(Fact::seen(
-        Plane::Interfaces,
-        format!("{} has a ring of 256 packets because of {by}", interface.name),
-    ));
+    finding.seen(Plane::Interfaces, format!("{} has a ring of 256 packets because of {by}", interface.name));
     finding.missing = view.missing(namespace, &[Plane::Drops]);
     if interface.xdp.is_none() {
         let dev = &interface.name;
@@ -153,11 +138,11 @@ fn on_card(view: &EvidenceView<'_>, namespace: &Namespace, card: &Interface) -> 
     finding.claims = vec![view.counted(namespace, &format!("ring.{}", card.name), lost)];
     for name in STANDARD.iter().filter(|c| grew(card, c) > 0) {
         let text = format!("{name} of {} grew by {}", card.name, grew(card, name));
-        finding.evidence.push(Fact::counter(Plane::Interfaces, name, card.counters[*name], text));
+        finding.counter(Plane::Interfaces, name, card.counters[*name], text);
     }
     for (name, delta) in &own {
         let text = format!("{name} of {} grew by {}", card.name, delta.change());
-        finding.evidence.push(Fact::counter(Plane::Driver, name, **delta, text));
+        finding.counter(Plane::Driver, name, **delta, text);
     }
     let allowance = own.iter().find(|(n, _)| n.ends_with("allowance_exceeded"));
     if let Some((name, _)) = allowance {
@@ -208,8 +193,8 @@ fn recipes() -> Vec<Recipe> {
                   unshare -m sh -c 'mount -t sysfs sysfs /sys; echo 1 > /sys/class/net/inside/threaded'\n";
     let setup = vec![
         // A sender that does not leave segmentation to the other end is what GRO is for.
-        Step::Run(LabHost::Initiator, "ethtool -K eth0 tso off".into()),
-        Step::Run(LabHost::Gateway, format!("{thread}{}", super::hot_core::SLOW_RULES)),
+        Step::initiator("ethtool -K eth0 tso off"),
+        Step::gateway(format!("{thread}{}", super::hot_core::SLOW_RULES)),
     ];
     vec![Recipe {
         name: "veth",

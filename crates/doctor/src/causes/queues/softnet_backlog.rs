@@ -4,12 +4,11 @@ use super::hot_core::{Hot, hottest};
 use super::lost::per_second;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::evidence::{Core, Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding, Fix, Setting};
-use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
+use crate::finding::{Confidence, Finding, Fix, Setting};
+use crate::recipe::{Recipe, Step, TcpMode, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "softnet-backlog",
-    group: Group::Queues,
     title: "a core's backlog of received packets is full",
     about: "Packets that come in through veth pairs, tunnels, loopback or Receive Packet Steering wait in a queue of the \
             core that is to handle them. It holds net.core.netdev_max_backlog packets (1,000 by default), for all \
@@ -31,9 +30,8 @@ pub(super) const CAUSE: Cause = Cause {
         "Documentation/admin-guide/sysctl/net.rst",
         "Documentation/networking/scaling.rst",
     ],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Queues, examine)
 };
 
 /// The sysctl.
@@ -73,7 +71,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     finding.summary = format!(
         "{lost} packets that came in through {through} had no room in the backlog of the core that was to handle them."
     );
-    finding.evidence.push(Fact::seen(Plane::Drops, format!("{lost} packets dropped as CPU_BACKLOG")));
+    finding.seen(Plane::Drops, format!("{lost} packets dropped as CPU_BACKLOG"));
     describe(view, &mut finding, lost);
     Some(finding)
 }
@@ -92,19 +90,19 @@ fn describe(view: &EvidenceView<'_>, finding: &mut Finding, lost: u64) {
             core.processed.change(),
             core.share("softirq") * 100.0
         );
-        finding.evidence.push(Fact::counter(Plane::Cores, "softnet.dropped", core.dropped, text));
+        finding.counter(Plane::Cores, "softnet.dropped", core.dropped, text);
     }
     if core_seen {
         finding.confidence = Confidence::High;
     }
     if limited * 2 > lost {
-        finding.evidence.push(Fact::seen(
+        finding.seen(
             Plane::Cores,
             format!("{limited} of them by the flow limit: one flow took more than half of the queue"),
-        ));
+        );
     }
     let Some(now) = machine.setting(NAME) else { return };
-    finding.evidence.push(Fact::seen(Plane::Settings, format!("{NAME} = {now}")));
+    finding.seen(Plane::Settings, format!("{NAME} = {now}"));
     let busiest = machine.cores.iter().max_by(|a, b| a.share("softirq").total_cmp(&b.share("softirq")));
     let saturated = busiest.is_some_and(is_saturated);
     if let Hot::Alone(core) = hottest(machine) {
@@ -136,15 +134,10 @@ fn recipes() -> Vec<Recipe> {
     vec![Recipe {
         // Without segmentation offload, one write leaves as a burst of some forty packets, handed over before the core that
         // sends them gets to handle them.
-        setup: vec![Step::Run(LabHost::Initiator, "ethtool -K eth0 tso off gso off".into())],
+        setup: vec![Step::initiator("ethtool -K eth0 tso off gso off")],
         traffic: vec![
-            Traffic::TcpServer { on: LabHost::Responder, port: 7001, backlog: 16, mode: TcpMode::Sink },
-            Traffic::Bulk {
-                from: LabHost::Initiator,
-                to: "198.19.0.2:7001".into(),
-                streams: 4,
-                rate_bps: None,
-            },
+            Traffic::TcpServer { port: 7001, backlog: 16, mode: TcpMode::Sink },
+            Traffic::Bulk { to: "198.19.0.2:7001".into(), streams: 4, rate_bps: None },
         ],
         machine: vec![(NAME, "8".into())],
         needs: vec!["ethtool"],

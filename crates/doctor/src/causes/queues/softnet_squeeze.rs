@@ -3,12 +3,11 @@
 use super::lost::per_second;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::evidence::Plane;
-use crate::finding::{Fact, Finding, Fix, Setting, Severity};
+use crate::finding::{Finding, Fix, Setting, Severity};
 use crate::recipe::{Recipe, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "softnet-squeeze",
-    group: Group::Queues,
     title: "receive rounds end before the work is done",
     about: "The kernel receives in rounds, each at most net.core.netdev_budget packets or netdev_budget_usecs long. A round that \
             ends with work left counts as squeezed, and the rest waits for the next one, which may have to wait for other \
@@ -28,9 +27,8 @@ pub(super) const CAUSE: Cause = Cause {
         "Documentation/admin-guide/sysctl/net.rst",
         "Documentation/networking/napi.rst",
     ],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Queues, examine)
 };
 
 /// Squeezed rounds in a second that are worth a word.
@@ -54,7 +52,7 @@ fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
             core.squeezed.change(),
             core.processed.change()
         );
-        finding.evidence.push(Fact::counter(Plane::Cores, "softnet.squeezed", core.squeezed, text));
+        finding.counter(Plane::Cores, "softnet.squeezed", core.squeezed, text);
     }
     finding.not.push("no loss: nothing was dropped for it".into());
     finding.fixes.extend(larger(view));

@@ -3,11 +3,10 @@
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{Core, Plane};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::finding::{Confidence, Finding, Fix, Severity};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "steal",
-    group: Group::Queues,
     title: "the hypervisor takes the cores away",
     about: "A virtual machine's core runs only when the hypervisor lets it. `steal` is the time in which it could have run \
             and the hypervisor did not let it. Packets wait meanwhile, in the card and in queues, for whole milliseconds, \
@@ -15,18 +14,15 @@ pub(super) const CAUSE: Cause = Cause {
             when its CPU credits are used up.",
     must: &["`steal` of a core in /proc/stat grows by 5 % of the window or more"],
     should: &["backlog or ring of the same core lose packets"],
-    must_not: &[],
     lookalikes: &[
         ("cpu-throttled", "a limit of a control group on this very machine"),
         ("hot-core", "the core is busy with packets, not away"),
     ],
-    yields_to: &[],
     remedy: "Ask for a machine with dedicated cores, or a larger one; on burstable kinds look at the CPU credits. Inside the \
              machine, longer queues bridge short absences.",
     sources: &["proc_stat(5)", "Documentation/virt/kvm/x86/msr.rst: MSR_KVM_STEAL_TIME"],
-    examine,
-    recipes: Vec::new,
     not_injected: Some("only a hypervisor can take CPU time"),
+    ..Cause::of(Group::Queues, examine)
 };
 
 /// Share of a core's time from which on it is worth a word.
@@ -56,7 +52,7 @@ fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
             core.share("steal") * 100.0,
             core.dropped.change()
         );
-        finding.evidence.push(Fact::counter(Plane::Cores, "steal", ticks, text));
+        finding.counter(Plane::Cores, "steal", ticks, text);
     }
     if lost == 0 {
         finding.not.push("no loss on the cores that were away".into());

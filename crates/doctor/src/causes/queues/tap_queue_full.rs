@@ -4,12 +4,11 @@ use super::lost::{grew, on};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{Interface, Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding, Fix};
+use crate::finding::{Confidence, Finding, Fix};
 use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "tap-queue-full",
-    group: Group::Queues,
     title: "a virtual machine or VPN takes packets off its tap too slowly",
     about: "Packets that leave by a tun or tap interface wait in a ring of txqueuelen packets (1,000 by default) until the \
             program behind it reads: a virtual machine, OpenVPN, a container network in user space. If that program is too \
@@ -17,19 +16,16 @@ pub(super) const CAUSE: Cause = Cause {
             this; on this host tx_dropped of the interface grows.",
     must: &["tx_dropped of a tun or tap interface grows"],
     should: &["packets dropped as FULL_RING in tun_net_xmit"],
-    must_not: &[],
     lookalikes: &[
         ("qdisc-full", "the queue before the interface drops: QDISC_DROP, and its `dropped` grows"),
         ("ring-overflow", "the ring of a card or a veth pair"),
         ("cpu-throttled", "the program behind it has no time because of its limit"),
     ],
-    yields_to: &[],
     remedy: "Find out what the program behind it lacks: CPU (steal in the guest, a limit of its control group), or queues \
              (multiqueue, vhost-net). A longer ring helps only with bursts.",
     sources: &["drivers/net/tun.c: tun_net_xmit", "Documentation/networking/tuntap.rst"],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Queues, examine)
 };
 
 fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
@@ -53,19 +49,14 @@ fn on_tap(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Interface)
     finding.missing = view.missing(namespace, &[Plane::Drops]);
     if let Some(group) = taken.groups.first() {
         let text = format!("{lost} packets dropped as {} in {}()", group.reason, group.location);
-        finding.evidence.push(Fact::seen(Plane::Drops, text));
+        finding.seen(Plane::Drops, text);
         finding.claims = taken.claims;
     } else {
         finding.claims = vec![view.counted(namespace, &format!("tap.{}", interface.name), counted)];
     }
     if counted > 0 {
         let text = format!("tx_dropped of {} grew by {counted}", interface.name);
-        finding.evidence.push(Fact::counter(
-            Plane::Interfaces,
-            "tx_dropped",
-            interface.counters["tx_dropped"],
-            text,
-        ));
+        finding.counter(Plane::Interfaces, "tx_dropped", interface.counters["tx_dropped"], text);
     }
     if counted > 0 && !finding.claims.is_empty() && view.sees_drops() {
         finding.confidence = Confidence::High;
@@ -110,7 +101,7 @@ const DEAF: &str = r#"exec perl -e '
 
 fn recipes() -> Vec<Recipe> {
     vec![Recipe {
-        setup: vec![Step::Run(LabHost::Initiator, "ip route replace 198.19.7.0/24 via 198.18.0.1".into())],
+        setup: vec![Step::initiator("ip route replace 198.19.7.0/24 via 198.18.0.1")],
         traffic: vec![
             Traffic::Script(LabHost::Gateway, DEAF.into()),
             Traffic::udp("198.19.7.9:7000", 100, 1000, 4),

@@ -4,12 +4,11 @@ use super::lost::on;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::{Words, sh};
 use crate::evidence::{BpfProgram, DropGroup, Interface, Namespace, Plane, TcFilter};
-use crate::finding::{Confidence, Fact, Finding, Fix};
-use crate::recipe::{LabHost, Recipe, Step, Traffic};
+use crate::finding::{Confidence, Finding, Fix};
+use crate::recipe::{Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "tc-drop",
-    group: Group::Queues,
     title: "a tc filter or BPF program drops packets",
     about: "Filters of tc and BPF programs attached to an interface (clsact, TCX) see every packet that comes in or goes \
             out, before the firewall on the way in and after it on the way out. Their drops appear in no counter of the IP \
@@ -30,9 +29,8 @@ pub(super) const CAUSE: Cause = Cause {
         "net/sched/cls_bpf.c",
         "kernel/bpf/tcx.c",
     ],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Queues, examine)
 };
 
 fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
@@ -66,11 +64,7 @@ fn on_side(
         return None;
     }
     let mut finding = view.finding(CAUSE.id, namespace, lost);
-    finding.claims = if taken.is_empty() {
-        vec![view.counted(namespace, &format!("tc.{}.{side}", interface.name), counted)]
-    } else {
-        taken.claims.clone()
-    };
+    finding.claims = view.claims(namespace, &taken, &format!("tc.{}.{side}", interface.name), counted);
     finding.missing = view.missing(namespace, &[Plane::Drops, Plane::Programs, Plane::Qdiscs]);
     // The first one in order has the first word; one whose counter moved is convicted.
     let culprit = filters.iter().find(|f| f.dropped.change() > 0).or(filters.first());
@@ -81,19 +75,15 @@ fn on_side(
     finding.summary = format!("{what} dropped {lost} packets that {way} {}.", interface.name);
     if !taken.is_empty() {
         let text = format!("{lost} packets dropped as {} on {}", taken.groups[0].reason, interface.name);
-        finding.evidence.push(Fact::seen(Plane::Drops, text));
-        if let Some(t) = taken.example() {
-            let text =
-                format!("for example from {} to {} port {}", t.source, t.destination, t.destination_port);
-            finding.evidence.push(Fact::seen(Plane::Drops, text));
-        }
+        finding.seen(Plane::Drops, text);
+        finding.evidence.extend(taken.example_as_fact());
     }
     for filter in &filters {
         let mut text = format!("on the {side} of {}: {}", interface.name, named(filter));
         if filter.dropped.change() > 0 {
             text += &format!(", which dropped {}", filter.dropped.change());
         }
-        finding.evidence.push(Fact::seen(Plane::Programs, text));
+        finding.seen(Plane::Programs, text);
     }
     if let ([_], false) = (&filters[..], taken.is_empty()) {
         finding.confidence = Confidence::High;
@@ -183,7 +173,7 @@ fn pass(interface: &Interface, side: &str, filter: &TcFilter) -> Option<Fix> {
 }
 
 fn recipes() -> Vec<Recipe> {
-    let run = |script: String| vec![Step::Run(LabHost::Gateway, script)];
+    let run = |script: String| vec![Step::gateway(script)];
     // Classic BPF, direct action: IPv4 is dropped (TC_ACT_SHOT is 2), all else goes on (TC_ACT_UNSPEC is -1).
     let classic = "tc qdisc add dev outside clsact; \
                    tc filter add dev outside egress bpf da bytecode '4,40 0 0 12,21 0 1 2048,6 0 0 2,6 0 0 4294967295'";

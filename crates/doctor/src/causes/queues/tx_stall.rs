@@ -7,7 +7,6 @@ use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "tx-stall",
-    group: Group::Queues,
     title: "a card stops sending",
     about: "A card takes packets to send from a ring and reports when they are out. When it reports nothing for some \
             seconds, the kernel's watchdog resets it: until then all packets for it wait or are lost, and with the reset \
@@ -17,15 +16,13 @@ pub(super) const CAUSE: Cause = Cause {
     should: &["packets wait in the queue before it, and none left in the window"],
     must_not: &["the other end paused it (flow control): then its pause counters grow"],
     lookalikes: &[("qdisc-full", "the queue sends packets, but too few")],
-    yields_to: &[],
     remedy: "Update driver and firmware; switch segmentation and scatter-gather offload off to see whether it stops.",
     sources: &[
         "net/sched/sch_generic.c: dev_watchdog",
         "Documentation/networking/netdevices.rst: ndo_tx_timeout",
     ],
-    examine: |view| view.each_interface(on_interface),
-    recipes: Vec::new,
     not_injected: Some("only a real card can stop"),
+    ..Cause::of(Group::Queues, |view| view.each_interface(on_interface))
 };
 
 fn on_interface(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Interface) -> Option<Finding> {
@@ -51,9 +48,7 @@ fn on_interface(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Inte
     );
     finding.evidence.extend(line.map(|l| Fact::seen(Plane::Log, l.clone())));
     for (name, times) in timeouts(interface) {
-        finding
-            .evidence
-            .push(Fact::seen(Plane::Driver, format!("{name} of {} grew by {times}", interface.name)));
+        finding.seen(Plane::Driver, format!("{name} of {} grew by {times}", interface.name));
     }
     finding.missing = view.missing(namespace, &[Plane::Log, Plane::Driver]);
     finding.fixes = fixes(interface);

@@ -4,12 +4,11 @@ use super::lost::on;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{DropGroup, Interface, Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding, Fix};
-use crate::recipe::{LabHost, Recipe, Step, Traffic};
+use crate::finding::{Confidence, Finding, Fix};
+use crate::recipe::{Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "xdp-drop",
-    group: Group::Queues,
     title: "an XDP program drops packets",
     about: "An XDP program sees each packet before the kernel does. No socket, rule, capture or IP counter sees the \
             packets that it drops. If the card's driver runs the program, even the kernel's drop event is missing: only \
@@ -20,12 +19,10 @@ pub(super) const CAUSE: Cause = Cause {
         "packets dropped in the XDP hook, or the driver's `xdp_drop` counters grow",
     ],
     should: &["rx_packets of the interface stands still while its peer sends"],
-    must_not: &[],
     lookalikes: &[
         ("tc-drop", "tc works after XDP: TC_INGRESS"),
         ("ring-overflow", "a ring that overflows counts rx_missed or rx_fifo and no xdp_drop"),
     ],
-    yields_to: &[],
     remedy: "Find out which software attached the program, and why it drops: most programs keep counters in a BPF map or \
              log their drops. If that software is gone, detach the program.",
     sources: &[
@@ -33,9 +30,8 @@ pub(super) const CAUSE: Cause = Cause {
         "drivers/net/veth.c: veth_xdp_rcv_skb",
         "Documentation/bpf/redirect.rst",
     ],
-    examine: |view| view.each_interface(on_interface),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Queues, |view| view.each_interface(on_interface))
 };
 
 /// Functions that let go of a packet because an XDP program said so.
@@ -89,11 +85,11 @@ fn on_interface(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Inte
     finding.summary = format!("{what} dropped {lost} packets that came in through {}.", interface.name);
     if let Some(group) = taken.groups.first() {
         let text = format!("{} packets dropped in {}() on {}", taken.packets, group.location, interface.name);
-        finding.evidence.push(Fact::seen(Plane::Drops, text));
+        finding.seen(Plane::Drops, text);
     }
     for (name, delta) in interface.driver_counters.iter().filter(|(n, _)| n.contains("xdp_drop")) {
         let text = format!("{name} of {} grew by {}", interface.name, delta.change());
-        finding.evidence.push(Fact::counter(Plane::Driver, name, *delta, text));
+        finding.counter(Plane::Driver, name, *delta, text);
     }
     if interface.xdp.is_some() && lost > 0 {
         finding.confidence = Confidence::High;
@@ -126,7 +122,7 @@ fn fixes(interface: &Interface) -> Vec<Fix> {
 }
 
 fn recipes() -> Vec<Recipe> {
-    let attach = |hook: &str| vec![Step::Run(LabHost::Gateway, super::programs::attach_xdp("inside", hook))];
+    let attach = |hook: &str| vec![Step::gateway(super::programs::attach_xdp("inside", hook))];
     let traffic = || Traffic::udp_across(100, 1000, 4);
     vec![
         Recipe { name: "native", setup: attach("xdpdrv"), traffic: traffic(), ..Recipe::default() },

@@ -1,15 +1,14 @@
 //! A program does not accept its connections as fast as they come.
 
-use super::fixes::{Change, change, pid};
+use super::fixes::pid;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{Listener, Namespace, Plane};
-use crate::finding::{Claim, Confidence, Fact, Finding, Fix};
+use crate::finding::{Claim, Confidence, Finding, Fix, Setting};
 use crate::recipe::{LabHost, Recipe, TcpMode, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "accept-queue-full",
-    group: Group::Sockets,
     title: "accept queue full",
     about: "A connection that is complete waits in the accept queue of its listening socket until the program calls \
             accept(2). The queue holds as many as the program asked for with listen(2), and never more than \
@@ -36,9 +35,8 @@ pub(super) const CAUSE: Cause = Cause {
         "net/ipv4/tcp_input.c: tcp_conn_request; net/ipv4/tcp_ipv4.c: tcp_v4_syn_recv_sock; include/net/sock.h: sk_acceptq_is_full",
         "listen(2)",
     ],
-    examine: |view| view.each(in_namespace),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Sockets, |view| view.each(in_namespace))
 };
 
 /// The kernel refuses when more wait than the limit.
@@ -81,9 +79,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     let mut finding = view.finding(CAUSE.id, namespace, overflows);
     finding.claims = claims(view, namespace, overflows);
     finding.missing = view.missing(namespace, &[Plane::Sockets]);
-    let counter = namespace.counters["tcpext.ListenOverflows"];
-    let text = format!("{overflows} packets of new connections refused");
-    finding.evidence.push(Fact::counter(Plane::Counters, "tcpext.ListenOverflows", counter, text));
+    finding.grew(namespace, "tcpext.ListenOverflows", "packets of new connections refused");
     finding.summary =
         format!("{overflows} times a new connection was refused because its program does not accept.");
     if let Some(worst) = full.first() {
@@ -98,7 +94,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
         let refused = listener.drops.change();
         let text =
             format!("{}: {} wait of {}, {refused} refused", named(listener), listener.queued, listener.limit);
-        finding.evidence.push(Fact::seen(Plane::Sockets, text));
+        finding.seen(Plane::Sockets, text);
     }
     if full.iter().any(|l| is_over(l)) {
         finding.confidence = Confidence::High;
@@ -116,14 +112,16 @@ fn fixes(namespace: &Namespace, listener: &Listener) -> Vec<Fix> {
     let somaxconn = namespace.setting("net.core.somaxconn").unwrap_or(4096);
     let proposed = (u64::from(listener.limit) * 8).clamp(1024, 65_535);
     if u64::from(listener.limit) >= somaxconn && proposed > somaxconn {
-        fixes.push(change(Change {
-                title: "let more connections wait (the program must be started again to ask for more)",
-                name: "net.core.somaxconn",
-                now: somaxconn.to_string(),
-                proposed: proposed.to_string(),
-                risk: "clients wait longer before they see that the program is stuck; some 2.5 KB for each that waits",
-                why: format!("{} held {} connections and refused more", listener.local, listener.queued),
-            }));
+        fixes.push(Fix::set(
+            "let more connections wait (the program must be started again to ask for more)",
+            "clients wait longer before they see that the program is stuck; some 2.5 KB for each that waits",
+            vec![Setting::new(
+                "net.core.somaxconn",
+                somaxconn,
+                proposed,
+                format!("{} held {} connections and refused more", listener.local, listener.queued),
+            )],
+        ));
     } else {
         fixes.push(Fix::new(
             format!("the program itself asks for no more than {}: raise its backlog", listener.limit),
@@ -139,19 +137,8 @@ fn recipes() -> Vec<Recipe> {
     vec![Recipe {
         at: LabHost::Responder,
         traffic: vec![
-            Traffic::TcpServer {
-                on: LabHost::Responder,
-                port: 7080,
-                backlog: 16,
-                mode: TcpMode::NeverAccept,
-            },
-            Traffic::Connects {
-                from: LabHost::Initiator,
-                to: "198.19.0.2:7080".into(),
-                rate: 200,
-                bytes: 100,
-                hold: false,
-            },
+            Traffic::TcpServer { port: 7080, backlog: 16, mode: TcpMode::NeverAccept },
+            Traffic::Connects { to: "198.19.0.2:7080".into(), rate: 200, bytes: 100, hold: false },
         ],
         ..Recipe::default()
     }]

@@ -3,11 +3,10 @@
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{DropGroup, Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding, Fix};
+use crate::finding::{Confidence, Finding, Fix};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "cgroup-bpf-drop",
-    group: Group::Sockets,
     title: "a BPF program or a security module refuses packets of a socket",
     about: "A control group may have BPF programs that see every packet of its sockets: systemd attaches them for \
             IPAddressDeny= and IPAddressAllow=, container managers for their policies. Security modules (SELinux, \
@@ -22,17 +21,15 @@ pub(super) const CAUSE: Cause = Cause {
         ("nft-rule-drop", "a rule: NETFILTER_DROP in nft_do_chain"),
         ("tc-drop", "a program on the interface: TC_INGRESS or TC_EGRESS"),
     ],
-    yields_to: &[],
     remedy: "Find the unit or container of the socket, and its policy: IPAddressDeny= of systemd, or `bpftool cgroup tree`.",
     sources: &[
         "kernel/bpf/cgroup.c: __cgroup_bpf_run_filter_skb; net/ipv4/ip_output.c: ip_finish_output; net/core/filter.c: sk_filter_trim_cap",
         "systemd.resource-control(5): IPAddressAllow=, IPAddressDeny=",
     ],
-    examine,
-    recipes: Vec::new,
     not_injected: Some(
         "such a program hangs on a control group, and a lab is network namespaces and has none of its own",
     ),
+    ..Cause::of(Group::Sockets, examine)
 };
 
 /// The meaning of each reason, and the confidence in it if it may mean several things.
@@ -73,11 +70,8 @@ fn by(
     finding.confidence = confidence;
     finding.summary = format!("{} packets were lost: {words}.", taken.packets);
     finding.object = reason.to_owned();
-    finding.evidence.push(Fact::seen(Plane::Drops, format!("{} packets dropped as {reason}", taken.packets)));
-    if let Some(t) = taken.example() {
-        let text = format!("for example from {} to {} port {}", t.source, t.destination, t.destination_port);
-        finding.evidence.push(Fact::seen(Plane::Drops, text));
-    }
+    finding.seen(Plane::Drops, format!("{} packets dropped as {reason}", taken.packets));
+    finding.evidence.extend(taken.example_as_fact());
     finding.not.push("not a rule: those drop as NETFILTER_DROP".into());
     let commands = match reason {
         "SECURITY_HOOK" => {

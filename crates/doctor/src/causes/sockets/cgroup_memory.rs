@@ -5,11 +5,10 @@ use super::tcp_memory::BY_SMALLER_WINDOWS;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{CgroupThrottle, Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::finding::{Confidence, Finding, Fix, Severity};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "cgroup-memory",
-    group: Group::Sockets,
     title: "a container has no memory left for its sockets",
     about: "The memory of a socket counts for the control group of its program (a container, a systemd unit). When the \
             group is at memory.max and the kernel finds nothing to reclaim, its sockets lose packets and its windows \
@@ -25,19 +24,17 @@ pub(super) const CAUSE: Cause = Cause {
         ("udp-memory", "the machine's limit of UDP is reached"),
         ("memory-pressure", "the machine as a whole has no memory"),
     ],
-    yields_to: &[],
     remedy: "Give the group more memory, or see why its program holds so much in sockets: programs that do not read are the usual \
              reason.",
     sources: &[
         "mm/memcontrol.c: mem_cgroup_charge_skmem, mem_cgroup_under_socket_pressure",
         "Documentation/admin-guide/cgroup-v2.rst: memory.max, memory.stat `sock`",
     ],
-    examine,
-    recipes: Vec::new,
     not_injected: Some(
         "it needs a control group of its own with the memory controller, which cgroup2 gives to the manager of the \
          machine, and not to a lab",
     ),
+    ..Cause::of(Group::Sockets, examine)
 };
 
 /// Losses for want of memory, and what goes before them.
@@ -101,20 +98,17 @@ fn in_namespace(
     finding.summary =
         format!("The control group {} is at its limit of memory, and its sockets lose packets.", group.path);
     let times = group.memory_max.change();
-    finding.evidence.push(Fact::counter(
+    finding.counter(
         Plane::Pressure,
         "memory.events max",
         group.memory_max,
         format!("{}: limit hit {times} times", group.path),
-    ));
+    );
     for (name, counter) in moved {
-        let text = format!("{name} by {}", counter.change());
-        finding.evidence.push(Fact::counter(Plane::Counters, name, counter, text));
+        finding.counter(Plane::Counters, name, counter, format!("{name} by {}", counter.change()));
     }
     if !taken.is_empty() {
-        finding
-            .evidence
-            .push(Fact::seen(Plane::Drops, format!("{} packets dropped as PROTO_MEM", taken.packets)));
+        finding.seen(Plane::Drops, format!("{} packets dropped as PROTO_MEM", taken.packets));
     }
     finding.not.push("not tcp_mem or udp_mem: the machine's own limits are far away".into());
     if groups > 1 {

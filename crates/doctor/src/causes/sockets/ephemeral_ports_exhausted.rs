@@ -1,15 +1,13 @@
 //! There are no local ports left towards one destination.
 
-use super::fixes::{Change, change};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{Namespace, Plane, PortsInUse};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::finding::{Confidence, Finding, Fix, Setting, Severity};
 use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "ephemeral-ports-exhausted",
-    group: Group::Sockets,
     title: "no local ports left towards a destination",
     about: "Every connection from one address to one destination (address and port) takes a local port of its own, out of \
             net.ipv4.ip_local_port_range: 28,232 with the usual range. Closed connections keep theirs for a minute \
@@ -24,7 +22,6 @@ pub(super) const CAUSE: Cause = Cause {
         ("snat-ports-exhausted", "the ports of a NAT gateway; on the host itself plenty are free"),
         ("time-wait-full", "the table of TIME_WAIT is full, which forgets connections and refuses none"),
     ],
-    yields_to: &[],
     remedy: "Keep connections open and reuse them: this is the best fix. Otherwise use a wider range, a second address \
              here or there, or net.ipv4.tcp_tw_reuse=1, which lets a new connection take the port of one in TIME_WAIT \
              after a second (with timestamps, RFC 6191).",
@@ -32,9 +29,8 @@ pub(super) const CAUSE: Cause = Cause {
         "net/ipv4/inet_hashtables.c: __inet_hash_connect; net/ipv4/tcp_ipv4.c: tcp_twsk_unique",
         "RFC 6056, RFC 6191",
     ],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Sockets, examine)
 };
 
 /// Share of the ports in use from which on some connections fail: the kernel looks for a free one in an order of its own, and
@@ -82,11 +78,11 @@ fn towards(view: &EvidenceView<'_>, namespace: &Namespace, ports: &PortsInUse) -
         "{} ports in use, {} of them in TIME_WAIT, {} there are",
         ports.used, ports.time_wait, ports.available
     );
-    finding.evidence.push(Fact::seen(Plane::Sockets, text));
+    finding.seen(Plane::Sockets, text);
     for name in ["net.ipv4.ip_local_port_range", "net.ipv4.ip_local_reserved_ports", "net.ipv4.tcp_tw_reuse"]
     {
         if let Some(value) = namespace.settings.get(name).filter(|v| !v.is_empty()) {
-            finding.evidence.push(Fact::seen(Plane::Settings, format!("{name} = {value}")));
+            finding.seen(Plane::Settings, format!("{name} = {value}"));
         }
     }
     finding.not.push("not a lost packet: none is sent, so no counter and no drop shows it".into());
@@ -100,26 +96,20 @@ fn fixes(namespace: &Namespace, ports: &PortsInUse) -> Vec<Fix> {
     if let Some(now) = namespace.settings.get("net.ipv4.ip_local_port_range")
         && ports.available < 50_000
     {
-        fixes.push(change(Change {
-            title: "use more ports",
-            name: "net.ipv4.ip_local_port_range",
-            now: now.clone(),
-            proposed: "10240 65535".into(),
-            risk: "a server that wants a port from the range may find it taken: list such ports in ip_local_reserved_ports",
-            why: why.clone(),
-        }));
+        fixes.push(Fix::set(
+            "use more ports",
+            "a server that wants a port from the range may find it taken: list such ports in ip_local_reserved_ports",
+            vec![Setting::new("net.ipv4.ip_local_port_range", now.clone(), "10240 65535", why.clone())],
+        ));
     }
     if ports.time_wait * 2 > ports.used
         && let Some(now) = namespace.setting("net.ipv4.tcp_tw_reuse").filter(|now| *now != 1)
     {
-        fixes.push(change(Change {
-            title: "let new connections take the ports of closed ones",
-            name: "net.ipv4.tcp_tw_reuse",
-            now: now.to_string(),
-            proposed: "1".into(),
-            risk: "needs timestamps on both sides; a NAT on the way that keeps its own states may refuse",
-            why,
-        }));
+        fixes.push(Fix::set(
+            "let new connections take the ports of closed ones",
+            "needs timestamps on both sides; a NAT on the way that keeps its own states may refuse",
+            vec![Setting::new("net.ipv4.tcp_tw_reuse", now, "1", why)],
+        ));
     }
     let filter = sh!("ss -tanp 'dst {} and dport = :{}'", ports.remote.ip(), ports.remote.port());
     fixes.push(Fix::look("see who holds them", [filter]));
@@ -129,19 +119,10 @@ fn fixes(namespace: &Namespace, ports: &PortsInUse) -> Vec<Fix> {
 fn recipes() -> Vec<Recipe> {
     vec![Recipe {
         at: LabHost::Initiator,
-        setup: vec![Step::Run(
-            LabHost::Initiator,
-            "sysctl -qw net.ipv4.ip_local_port_range='50000 50099'".into(),
-        )],
+        setup: vec![Step::initiator("sysctl -qw net.ipv4.ip_local_port_range='50000 50099'")],
         traffic: vec![
-            Traffic::TcpServer { on: LabHost::Responder, port: 7086, backlog: 512, mode: TcpMode::Echo },
-            Traffic::Connects {
-                from: LabHost::Initiator,
-                to: "198.19.0.2:7086".into(),
-                rate: 200,
-                bytes: 64,
-                hold: true,
-            },
+            Traffic::TcpServer { port: 7086, backlog: 512, mode: TcpMode::Echo },
+            Traffic::Connects { to: "198.19.0.2:7086".into(), rate: 200, bytes: 64, hold: true },
         ],
         ..Recipe::default()
     }]

@@ -4,12 +4,11 @@ use super::accept_queue_full::{claims, named};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{FileLimit, Listener, Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::finding::{Confidence, Finding, Fix, Severity};
 use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "file-limit",
-    group: Group::Sockets,
     title: "a program has reached its limit of open files",
     about: "Every connection is an open file of its program. When as many are open as its limit allows (RLIMIT_NOFILE), \
             accept(2) fails with EMFILE and connections stay in the accept queue until that is full; then new ones are refused. \
@@ -20,16 +19,13 @@ pub(super) const CAUSE: Cause = Cause {
         "connections wait in the accept queue of one of its listening sockets",
     ],
     should: &["TcpExt ListenOverflows grows"],
-    must_not: &[],
     lookalikes: &[("accept-queue-full", "the program has files left and still does not accept")],
-    yields_to: &[],
     remedy: "Raise the limit of the running program at once with prlimit(1), then for good where it is started \
              (LimitNOFILE of its systemd unit, `ulimits` of its container). Then see why it holds so many: idle \
              connections that the program never closes are the usual reason.",
     sources: &["getrlimit(2), accept(2): EMFILE"],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Sockets, examine)
 };
 
 /// A program that opens and closes is seen a little below its limit.
@@ -64,9 +60,7 @@ fn of_process(view: &EvidenceView<'_>, namespace: &Namespace, limit: &FileLimit)
     finding.confidence = if limit.open >= limit.limit { Confidence::High } else { Confidence::Medium };
     if refused > 0 {
         finding.claims = claims(view, namespace, refused);
-        let counter = namespace.counters["tcpext.ListenOverflows"];
-        let text = format!("{overflows} packets of new connections refused");
-        finding.evidence.push(Fact::counter(Plane::Counters, "tcpext.ListenOverflows", counter, text));
+        finding.grew(namespace, "tcpext.ListenOverflows", "packets of new connections refused");
     }
     finding.object = format!("{} {suffix}", limit.process);
     finding.summary = format!(
@@ -75,10 +69,10 @@ fn of_process(view: &EvidenceView<'_>, namespace: &Namespace, limit: &FileLimit)
     );
     for listener in own.iter().filter(|l| l.queued > 0).take(5) {
         let text = format!("{}: {} wait of {}", named(listener), listener.queued, listener.limit);
-        finding.evidence.push(Fact::seen(Plane::Sockets, text));
+        finding.seen(Plane::Sockets, text);
     }
     let text = format!("{}: {} files open, limit {}", finding.object, limit.open, limit.limit);
-    finding.evidence.push(Fact::seen(Plane::Sockets, text));
+    finding.seen(Plane::Sockets, text);
     finding.not.push("not a queue that is too short: a longer one would fill as well".into());
     finding.fixes = fixes(limit);
     Some(finding)
@@ -113,16 +107,10 @@ fn recipes() -> Vec<Recipe> {
                   while (1) { my $c = $s->accept; if ($c) { push @held, $c } else { select undef, undef, undef, 0.05 } }'";
     vec![Recipe {
         at: LabHost::Responder,
-        setup: vec![Step::Run(LabHost::Responder, "perl -MIO::Socket::INET -e 1".into())],
+        setup: vec![Step::responder("perl -MIO::Socket::INET -e 1")],
         traffic: vec![
             Traffic::Script(LabHost::Responder, server.into()),
-            Traffic::Connects {
-                from: LabHost::Initiator,
-                to: "198.19.0.2:7081".into(),
-                rate: 100,
-                bytes: 0,
-                hold: true,
-            },
+            Traffic::Connects { to: "198.19.0.2:7081".into(), rate: 100, bytes: 0, hold: true },
         ],
         needs: vec!["perl"],
         ..Recipe::default()

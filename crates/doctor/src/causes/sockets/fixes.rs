@@ -1,33 +1,9 @@
-//! Commands and settings that several causes of this group propose.
-
-use crate::finding::{Fix, Setting};
+//! Words of commands that several causes of this group propose.
 
 /// The number in `nginx (pid 312)`, as an argument; a placeholder if it is not known.
 pub(super) fn pid(process: Option<&String>) -> String {
     let digits = process.and_then(|p| p.rsplit_once("(pid ")?.1.strip_suffix(')'));
     digits.filter(|d| d.parse::<u32>().is_ok()).unwrap_or("PID").to_owned()
-}
-
-/// A change of a setting.
-pub(super) struct Change<'a> {
-    /// A few words.
-    pub(super) title: &'a str,
-    /// Full sysctl name.
-    pub(super) name: &'a str,
-    /// Value now.
-    pub(super) now: String,
-    /// Value proposed.
-    pub(super) proposed: String,
-    /// The risk of the change.
-    pub(super) risk: &'a str,
-    /// The measured need.
-    pub(super) why: String,
-}
-
-/// The fix that makes it.
-pub(super) fn change(change: Change<'_>) -> Fix {
-    let Change { title, name, now, proposed, risk, why } = change;
-    Fix::set(title, risk, vec![Setting::new(name, now, proposed, why)])
 }
 
 #[cfg(test)]

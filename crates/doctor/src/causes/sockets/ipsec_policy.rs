@@ -3,12 +3,11 @@
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{DropGroup, Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding, Fix};
+use crate::finding::{Confidence, Finding, Fix};
 use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "ipsec-policy",
-    group: Group::Sockets,
     title: "IPsec policy refuses packets",
     about: "A policy of IPsec (xfrm) defines which packets must be encrypted. The kernel drops packets that come in the \
             clear although they must not, that are encrypted in another way than agreed, or that have no key. A policy \
@@ -18,7 +17,6 @@ pub(super) const CAUSE: Cause = Cause {
     should: &[
         "the name of the counter says what is wrong (XfrmInNoPols, XfrmInTmplMismatch, XfrmOutNoStates, ...)",
     ],
-    must_not: &[],
     lookalikes: &[
         ("nft-rule-drop", "a rule: NETFILTER_DROP, and no counter of xfrm moves"),
         (
@@ -26,13 +24,11 @@ pub(super) const CAUSE: Cause = Cause {
             "a policy that blocks on the way out makes the route lookup fail; xfrm's counters tell them apart",
         ),
     ],
-    yields_to: &[],
     remedy: "Compare the policies and states of both sides (`ip xfrm policy`, `ip -s xfrm state`) with the configuration \
              of the IPsec daemon, and let it negotiate again.",
     sources: &["net/xfrm/xfrm_policy.c: __xfrm_policy_check; Documentation/networking/xfrm_proc.rst"],
-    examine: |view| view.each(in_namespace),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Sockets, |view| view.each(in_namespace))
 };
 
 /// IP protocols of encrypted and of authenticated packets (RFC 4303, RFC 4302).
@@ -88,17 +84,15 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     for (name, counter) in moved.iter().take(5) {
         let words = meaning(name).map(|w| format!(" ({w})")).unwrap_or_default();
         let text = format!("Xfrm{} by {}{words}", name.trim_start_matches("xfrm."), counter.change());
-        finding.evidence.push(Fact::counter(Plane::Counters, name, **counter, text));
+        finding.counter(Plane::Counters, name, **counter, text);
     }
     if !taken.is_empty() {
-        finding.evidence.push(Fact::seen(
-            Plane::Drops,
-            format!("{} packets dropped as {}", taken.packets, taken.groups[0].reason),
-        ));
+        finding
+            .seen(Plane::Drops, format!("{} packets dropped as {}", taken.packets, taken.groups[0].reason));
     }
     if let Some(t) = taken.example() {
         finding.object = format!("{} to {}", t.source, t.destination);
-        finding.evidence.push(Fact::seen(Plane::Drops, format!("for example from {}", finding.object)));
+        finding.seen(Plane::Drops, format!("for example from {}", finding.object));
     }
     finding.not.push("not a rule of the firewall: those drop as NETFILTER_DROP".into());
     finding.fixes.push(Fix::look(

@@ -4,12 +4,11 @@ use super::flows::{carried, named, share_of_bytes};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{Namespace, Plane, TcpFlow};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::finding::{Confidence, Finding, Fix, Severity};
 use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "mss-small",
-    group: Group::Sockets,
     title: "segments are far too small",
     about: "Each side of a TCP connection says in its SYN how large a segment may be (MSS). A rule that clamps it to a wrong number, \
             or a middlebox that does, makes every segment small: with 300 bytes a transfer takes five times as many packets, and \
@@ -26,13 +25,11 @@ pub(super) const CAUSE: Cause = Cause {
         ("pmtu-blackhole-remote", "MTU probing made the segments small after large ones were lost"),
         ("receive-window-limited", "a tiny window makes segments small"),
     ],
-    yields_to: &[],
     remedy: "Look for a rule with `maxseg` (nft) or TCPMSS (iptables) on every hop. `set rt mtu` or --clamp-mss-to-pmtu never makes \
              it smaller than the path needs.",
     sources: &["RFC 9293 section 3.7.1, RFC 6691; net/ipv4/tcp_output.c: tcp_sync_mss, tcp_current_mss"],
-    examine: |view| view.each(in_namespace),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Sockets, |view| view.each(in_namespace))
 };
 
 /// The segment size that every network carries (RFC 9293 section 3.7.1: MSS without the option).
@@ -77,7 +74,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
             flow.pmtu,
             flow.segments_out.change()
         );
-        finding.evidence.push(Fact::seen(Plane::Sockets, text));
+        finding.seen(Plane::Sockets, text);
     }
     finding.not.push("not a small path MTU: the kernel knows of none".into());
     let capture = sh!("tcpdump -nn -v -c 4 'host {} and tcp[tcpflags] & tcp-syn != 0'", worst.remote.ip());
@@ -93,15 +90,10 @@ fn recipes() -> Vec<Recipe> {
                  add rule ip n c tcp flags syn / syn,rst tcp option maxseg size set 300'";
     vec![Recipe {
         at: LabHost::Initiator,
-        setup: vec![Step::Run(LabHost::Gateway, clamp.into())],
+        setup: vec![Step::gateway(clamp)],
         traffic: vec![
-            Traffic::TcpServer { on: LabHost::Responder, port: 7092, backlog: 16, mode: TcpMode::Sink },
-            Traffic::Bulk {
-                from: LabHost::Initiator,
-                to: "198.19.0.2:7092".into(),
-                streams: 2,
-                rate_bps: Some(50_000_000),
-            },
+            Traffic::TcpServer { port: 7092, backlog: 16, mode: TcpMode::Sink },
+            Traffic::Bulk { to: "198.19.0.2:7092".into(), streams: 2, rate_bps: Some(50_000_000) },
         ],
         needs: vec!["nft"],
         ..Recipe::default()

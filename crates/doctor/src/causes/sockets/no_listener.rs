@@ -6,12 +6,11 @@ use std::net::{IpAddr, SocketAddr};
 use crate::causes::{Cause, EvidenceView, Group, Taken};
 use crate::command::sh;
 use crate::evidence::{Namespace, Plane, Sample, Tuple};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::finding::{Confidence, Finding, Fix, Severity};
 use crate::recipe::{LabHost, Recipe, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "no-listener",
-    group: Group::Sockets,
     title: "no program listens on the port",
     about: "If no socket has the port, the kernel answers a datagram with an ICMP error, and a TCP SYN with a reset: \
             `connection refused`. Every host with a public address gets some of these from scanners, on many ports, and \
@@ -34,9 +33,8 @@ pub(super) const CAUSE: Cause = Cause {
         "net/ipv4/udp.c: __udp4_lib_rcv; net/ipv4/tcp_ipv4.c: tcp_v4_rcv, tcp_v4_send_reset",
         "RFC 1122 section 4.1.3.1, RFC 9293 section 3.10.7.1",
     ],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Sockets, examine)
 };
 
 const TCP: u8 = 6;
@@ -73,17 +71,10 @@ fn of(view: &EvidenceView<'_>, namespace: &Namespace, protocol: u8) -> Option<Fi
         format!("{lost} {kind} came for ports that no program listens on, spread like a port scan.");
     if let Some(counter) = namespace.counters.get("udp.NoPorts").filter(|c| protocol == UDP && c.change() > 0)
     {
-        finding.evidence.push(Fact::counter(
-            Plane::Counters,
-            "udp.NoPorts",
-            *counter,
-            format!("{counted} datagrams for no port"),
-        ));
+        finding.counter(Plane::Counters, "udp.NoPorts", *counter, format!("{counted} datagrams for no port"));
     }
     if !taken.is_empty() {
-        finding
-            .evidence
-            .push(Fact::seen(Plane::Drops, format!("{} packets dropped as NO_SOCKET", taken.packets)));
+        finding.seen(Plane::Drops, format!("{} packets dropped as NO_SOCKET", taken.packets));
     }
     if let Some(wanted) = wanted(&taken) {
         convict(view, namespace, &wanted, &mut finding);
@@ -142,8 +133,7 @@ fn convict(view: &EvidenceView<'_>, namespace: &Namespace, wanted: &Wanted, find
     let protocol = if wanted.protocol == TCP { "TCP" } else { "UDP" };
     finding.object = format!("{protocol} {}", wanted.to);
     let from = wanted.sources.iter().take(3).map(IpAddr::to_string).collect::<Vec<_>>().join(", ");
-    let text = format!("{} samples are for {}, from {from}", wanted.samples, finding.object);
-    finding.evidence.push(Fact::seen(Plane::Drops, text));
+    finding.seen(Plane::Drops, format!("{} samples are for {}, from {from}", wanted.samples, finding.object));
     if per_s >= PERSISTENT_PER_S {
         finding.severity = Severity::Warning;
         finding.confidence = Confidence::High;
@@ -161,7 +151,7 @@ fn convict(view: &EvidenceView<'_>, namespace: &Namespace, wanted: &Wanted, find
             "Packets come for {}, where no program listens: one listens on {list} only.",
             finding.object
         );
-        finding.evidence.push(Fact::seen(Plane::Sockets, format!("listening on {list}")));
+        finding.seen(Plane::Sockets, format!("listening on {list}"));
     }
     let flag = if wanted.protocol == TCP { "t" } else { "u" };
     finding.fixes.push(Fix::look(
@@ -192,7 +182,6 @@ fn recipes() -> Vec<Recipe> {
             name: "tcp",
             at: LabHost::Responder,
             traffic: vec![Traffic::Connects {
-                from: LabHost::Initiator,
                 to: "198.19.0.2:7516".into(),
                 rate: 100,
                 bytes: 64,

@@ -7,12 +7,11 @@ use crate::causes::lost_here::{LOSES_HERE, lost_here};
 use crate::causes::{Cause, EvidenceView, Group, transit};
 use crate::command::sh;
 use crate::evidence::{FlowEventKind, Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::finding::{Confidence, Finding, Fix, Severity};
 use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "not-on-this-host",
-    group: Group::Sockets,
     title: "packets are lost, and not on this host",
     about: "TCP retransmits segments that were not acknowledged. If it does so, and on this whole machine no packet was \
             dropped, no queue overflowed and no counter of loss moved, the loss is somewhere else: on the way there, on \
@@ -44,9 +43,8 @@ pub(super) const CAUSE: Cause = Cause {
         "RFC 2883 (DSACK), RFC 8985 (RACK-TLP), RFC 5682 (F-RTO); net/ipv4/tcp_input.c: tcp_check_dsack",
         "Documentation/networking/snmp_counter.rst",
     ],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Sockets, examine)
 };
 
 /// Share of segments sent again from which on a transfer suffers (Mathis et al. 1997: half a per cent over 20 ms and 1,448
@@ -132,9 +130,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace, lost_here: u64) 
         finding.object =
             if times * 2 >= all { worst.to_string() } else { format!("{} destinations", remotes.len()) };
         for (remote, times) in remotes.iter().take(5) {
-            finding
-                .evidence
-                .push(Fact::seen(Plane::Flows, format!("{times} segments sent again to {remote}")));
+            finding.seen(Plane::Flows, format!("{times} segments sent again to {remote}"));
         }
         finding.fixes.push(Fix::look(
             "measure the path, and at the other end",
@@ -165,10 +161,7 @@ fn describe(namespace: &Namespace, lost_here: u64, finding: &mut Finding) {
         ("tcpext.TCPSpuriousRTOs", "timers that ran out too early"),
         ("tcpext.TCPOFOQueue", "segments that came in out of order"),
     ] {
-        if let Some(counter) = namespace.counters.get(name).filter(|c| c.change() > 0) {
-            let text = format!("{} {words}", counter.change());
-            finding.evidence.push(Fact::counter(Plane::Counters, name, *counter, text));
-        }
+        finding.grew(namespace, name, words);
     }
     finding.not.push(format!(
         "not on this machine: {lost_here} packets were lost on it in the window, of whatever kind"
@@ -204,20 +197,15 @@ fn recipes() -> Vec<Recipe> {
     };
     let traffic = |port: u16| {
         vec![
-            Traffic::TcpServer { on: LabHost::Responder, port, backlog: 16, mode: TcpMode::Sink },
-            Traffic::Bulk {
-                from: LabHost::Initiator,
-                to: format!("198.19.0.2:{port}"),
-                streams: 8,
-                rate_bps: Some(40_000_000),
-            },
+            Traffic::TcpServer { port, backlog: 16, mode: TcpMode::Sink },
+            Traffic::Bulk { to: format!("198.19.0.2:{port}"), streams: 8, rate_bps: Some(40_000_000) },
         ]
     };
     vec![Recipe {
         at: LabHost::Initiator,
         // A gateway would say on which side of it.
         alone: true,
-        setup: vec![Step::Run(LabHost::Gateway, lose("outside"))],
+        setup: vec![Step::gateway(lose("outside"))],
         traffic: traffic(7093),
         needs: vec!["nft"],
         ..Recipe::default()

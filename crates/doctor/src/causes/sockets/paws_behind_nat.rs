@@ -3,12 +3,11 @@
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::{sh, sysctl};
 use crate::evidence::{DropGroup, Namespace, Plane, Tuple};
-use crate::finding::{Claim, Confidence, Fact, Finding, Fix, Severity};
+use crate::finding::{Claim, Confidence, Finding, Fix, Severity};
 use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "paws-behind-nat",
-    group: Group::Sockets,
     title: "new connections refused for old timestamps (PAWS)",
     about: "TCP drops a segment whose timestamp is older than one that it has seen on the same connection (PAWS, RFC \
             7323). A server that closed first remembers the last timestamp of an address and port for a minute \
@@ -24,7 +23,6 @@ pub(super) const CAUSE: Cause = Cause {
         ("accept-queue-full", "SYNs are lost as well, and ListenOverflows grows"),
         ("syn-backlog-full", "SYNs are lost as well, and ListenDrops grows"),
     ],
-    yields_to: &[],
     remedy: "On the NAT: more outside addresses, and ports chosen at random (`masquerade random`), so that none comes again within \
              a minute. On the server: let the clients close first. Timestamps off (net.ipv4.tcp_timestamps=0) is the last resort, \
              since PAWS and round-trip times go with them.",
@@ -32,9 +30,8 @@ pub(super) const CAUSE: Cause = Cause {
         "net/ipv4/tcp_minisocks.c: tcp_timewait_state_process; net/ipv4/tcp_input.c: tcp_validate_incoming",
         "RFC 7323 section 5, RFC 6191",
     ],
-    examine: |view| view.each(in_namespace),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Sockets, |view| view.each(in_namespace))
 };
 
 const SYN: u8 = 2;
@@ -90,13 +87,11 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     for name in names {
         if let Some(counter) = namespace.counters.get(name).filter(|c| c.change() > 0) {
             let text = format!("{} by {}", name.trim_start_matches("tcpext."), counter.change());
-            finding.evidence.push(Fact::counter(Plane::Counters, name, *counter, text));
+            finding.counter(Plane::Counters, name, *counter, text);
         }
     }
     for group in &taken.groups {
-        finding
-            .evidence
-            .push(Fact::seen(Plane::Drops, format!("{} packets dropped as {}", group.packets, group.reason)));
+        finding.seen(Plane::Drops, format!("{} packets dropped as {}", group.packets, group.reason));
     }
     if let Some(t) = taken.example() {
         finding.object = format!("{} to {}:{}", t.source, t.destination, t.destination_port);
@@ -160,9 +155,9 @@ fn recipes() -> Vec<Recipe> {
     vec![Recipe {
         at: LabHost::Responder,
         setup: vec![
-            Step::Run(LabHost::Responder, "perl -MIO::Socket::INET -e 1".into()),
-            Step::Run(LabHost::Gateway, nat.into()),
-            Step::Run(LabHost::Initiator, second.into()),
+            Step::responder("perl -MIO::Socket::INET -e 1"),
+            Step::gateway(nat),
+            Step::initiator(second),
         ],
         traffic: vec![
             Traffic::Script(LabHost::Responder, server.into()),

@@ -1,16 +1,15 @@
 //! The receiver holds the sender back.
 
-use super::fixes::{Change, change, pid};
+use super::fixes::pid;
 use super::flows::{named, rate_mbps, share, worth};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{Namespace, Plane, TcpFlow};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::finding::{Confidence, Finding, Fix, Setting, Severity};
 use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "receive-window-limited",
-    group: Group::Sockets,
     title: "the receiver holds the sender back",
     about: "A sender may have no more data in flight than the receiver has room for, which the receiver announces in every \
             segment (the window). Two things make it small: a program that does not read, so that its buffer fills and the \
@@ -40,9 +39,8 @@ pub(super) const CAUSE: Cause = Cause {
         "net/ipv4/tcp_output.c: __tcp_select_window, tcp_chrono_start; net/ipv4/tcp_input.c: tcp_rcv_space_adjust",
         "RFC 9293 section 3.8.6, RFC 7323",
     ],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Sockets, examine)
 };
 
 /// A program that would need longer than this for what waits does not keep up, s.
@@ -86,21 +84,18 @@ fn unread(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
             flow.receive_limit,
             flow.bytes_received.change()
         );
-        finding.evidence.push(Fact::seen(Plane::Sockets, text));
+        finding.seen(Plane::Sockets, text);
     }
     let zero = view.take(namespace, |d| matches!(d.reason.as_str(), "TCP_ZEROWINDOW" | "TCP_OVERWINDOW"));
     if !zero.is_empty() {
         finding.claims = zero.claims;
-        finding.evidence.push(Fact::seen(
-            Plane::Drops,
-            format!("{} segments came while the window was closed", zero.packets),
-        ));
+        finding.seen(Plane::Drops, format!("{} segments came while the window was closed", zero.packets));
     }
     for name in ["tcpext.TCPToZeroWindowAdv", "tcpext.TCPZeroWindowDrop"] {
         if let Some(counter) = namespace.counters.get(name).filter(|c| c.change() > 0) {
             finding.confidence = Confidence::High;
             let text = format!("{} by {}", name.trim_start_matches("tcpext."), counter.change());
-            finding.evidence.push(Fact::counter(Plane::Counters, name, *counter, text));
+            finding.counter(Plane::Counters, name, *counter, text);
         }
     }
     finding.not.push("not the network: the bytes have arrived".into());
@@ -139,18 +134,20 @@ fn window(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
             100.0 * flow.window_limited_us.change() as f64 / flow.busy_us.change().max(1) as f64,
             flow.send_window
         );
-        finding.evidence.push(Fact::seen(Plane::Sockets, text));
+        finding.seen(Plane::Sockets, text);
     }
     finding.not.push("not congestion and not loss: it waited for the window".into());
     let rmem = namespace.settings.get("net.ipv4.tcp_rmem");
-    finding.fixes.push(change(Change {
-        title: "at the receiver: let buffers grow larger",
-        name: "net.ipv4.tcp_rmem",
-        now: rmem.cloned().unwrap_or_else(|| "4096 131072 6291456".into()),
-        proposed: "4096 131072 33554432".into(),
-        risk: "memory of connections that fill it",
-        why: format!("{} waited for a window of {} bytes", finding.object, worst.send_window),
-    }));
+    finding.fixes.push(Fix::set(
+        "at the receiver: let buffers grow larger",
+        "memory of connections that fill it",
+        vec![Setting::new(
+            "net.ipv4.tcp_rmem",
+            rmem.cloned().unwrap_or_else(|| "4096 131072 6291456".into()),
+            "4096 131072 33554432",
+            format!("{} waited for a window of {} bytes", finding.object, worst.send_window),
+        )],
+    ));
     // It belongs to another host.
     finding.fixes.iter_mut().for_each(|f| f.tune.clear());
     Some(finding)
@@ -166,13 +163,8 @@ fn is_small(flow: &TcpFlow) -> bool {
 fn recipes() -> Vec<Recipe> {
     let bulk = |port: u16, mode| {
         vec![
-            Traffic::TcpServer { on: LabHost::Responder, port, backlog: 16, mode },
-            Traffic::Bulk {
-                from: LabHost::Initiator,
-                to: format!("198.19.0.2:{port}"),
-                streams: 2,
-                rate_bps: None,
-            },
+            Traffic::TcpServer { port, backlog: 16, mode },
+            Traffic::Bulk { to: format!("198.19.0.2:{port}"), streams: 2, rate_bps: None },
         ]
     };
     vec![
@@ -180,10 +172,7 @@ fn recipes() -> Vec<Recipe> {
         Recipe {
             name: "small-buffer",
             at: LabHost::Initiator,
-            setup: vec![Step::Run(
-                LabHost::Responder,
-                "sysctl -qw net.ipv4.tcp_rmem='4096 8192 8192'".into(),
-            )],
+            setup: vec![Step::responder("sysctl -qw net.ipv4.tcp_rmem='4096 8192 8192'")],
             traffic: bulk(7089, TcpMode::Sink),
             ..Recipe::default()
         },

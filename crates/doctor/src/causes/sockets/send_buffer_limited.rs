@@ -1,15 +1,13 @@
 //! The sender's own buffer holds it back.
 
-use super::fixes::{Change, change};
 use super::flows::{named, rate_mbps, share, worth};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{Namespace, Plane, TcpFlow};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::finding::{Confidence, Finding, Fix, Setting, Severity};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "send-buffer-limited",
-    group: Group::Sockets,
     title: "the sender's own buffer is too small",
     about: "Sent data stays in the send buffer until it is acknowledged, so a connection carries at most one buffer in a \
             round trip. Linux lets the buffer grow by itself up to the third number of net.ipv4.tcp_wmem; a program that \
@@ -32,12 +30,11 @@ pub(super) const CAUSE: Cause = Cause {
     sources: &[
         "net/ipv4/tcp.c: tcp_sendmsg_locked; net/ipv4/tcp_input.c: tcp_sndbuf_expand; net/ipv4/tcp_output.c: tcp_chrono_start",
     ],
-    examine: |view| view.each(in_namespace),
-    recipes: Vec::new,
     not_injected: Some(
         "it needs a path with a delay of its own: between namespaces an acknowledgement is back before the sender's next write, \
          and even 4 KB of buffer limit nothing",
     ),
+    ..Cause::of(Group::Sockets, |view| view.each(in_namespace))
 };
 
 /// No larger buffer is proposed, bytes: 2.7 Gbit/s over 100 ms.
@@ -77,7 +74,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
             100.0 * flow.buffer_limited_us.change() as f64 / flow.busy_us.change().max(1) as f64,
             flow.send_limit
         );
-        finding.evidence.push(Fact::seen(Plane::Sockets, text));
+        finding.seen(Plane::Sockets, text);
     }
     finding.not.push("not the other side's window, and not loss".into());
     let most = namespace
@@ -85,7 +82,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
         .get("net.ipv4.tcp_wmem")
         .and_then(|v| v.split_ascii_whitespace().last()?.parse().ok());
     if let Some(most) = most {
-        finding.evidence.push(Fact::seen(Plane::Settings, format!("net.ipv4.tcp_wmem allows {most} bytes")));
+        finding.seen(Plane::Settings, format!("net.ipv4.tcp_wmem allows {most} bytes"));
     }
     // One byte of the setting is one of the buffer; at the setting's end it can grow no more.
     let at_end = most.is_some_and(|most: u64| u64::from(worst.send_limit) >= most);
@@ -104,14 +101,16 @@ fn fixes(namespace: &Namespace, flow: &TcpFlow, at_end: bool) -> Vec<Fix> {
     else {
         return vec![show];
     };
-    let larger = change(Change {
-        title: "let send buffers grow larger",
-        name: "net.ipv4.tcp_wmem",
-        now: now.clone(),
-        proposed: format!("4096 16384 {MOST}"),
-        risk: "memory of connections that fill it",
-        why: format!("{} waited for room in {} bytes", flow.local, flow.send_limit),
-    });
+    let larger = Fix::set(
+        "let send buffers grow larger",
+        "memory of connections that fill it",
+        vec![Setting::new(
+            "net.ipv4.tcp_wmem",
+            now.clone(),
+            format!("4096 16384 {MOST}"),
+            format!("{} waited for room in {} bytes", flow.local, flow.send_limit),
+        )],
+    );
     vec![larger, show]
 }
 

@@ -3,11 +3,10 @@
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding, Fix};
+use crate::finding::{Confidence, Finding, Fix};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "socket-backlog",
-    group: Group::Sockets,
     title: "backlog of a TCP socket full",
     about: "While a program is inside the kernel with a socket (a large read or write), segments for it wait in the \
             socket's backlog, which may hold as much as its receive and send buffer together. One connection that carries \
@@ -15,21 +14,18 @@ pub(super) const CAUSE: Cause = Cause {
             the cost is speed.",
     must: &["TcpExt TCPBacklogDrop grows, or segments are dropped as SOCKET_BACKLOG"],
     should: &["one connection with a very high rate, and a core that is busy"],
-    must_not: &[],
     lookalikes: &[
         ("softnet-backlog", "the queue of a core, before any socket: softnet_stat, CPU_BACKLOG"),
         ("tcp-memory", "memory of all sockets: PROTO_MEM"),
     ],
-    yields_to: &[],
     remedy: "Read in other threads than those that do the work, in pieces of at most some 100 KB. Larger receive buffers \
              (net.ipv4.tcp_rmem) make the backlog larger as well.",
     sources: &["net/ipv4/tcp_ipv4.c: tcp_add_backlog; include/net/sock.h: sk_rcvqueues_full"],
-    examine: |view| view.each(in_namespace),
-    recipes: Vec::new,
     not_injected: Some(
         "segments must come while a program holds the socket inside the kernel for longer than its buffers last, which no \
          ordinary traffic in a lab brings about for certain",
     ),
+    ..Cause::of(Group::Sockets, |view| view.each(in_namespace))
 };
 
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
@@ -40,32 +36,25 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
         return None;
     }
     let mut finding = view.finding(CAUSE.id, namespace, lost);
-    finding.claims = if taken.is_empty() {
-        vec![view.counted(namespace, "tcpext.TCPBacklogDrop", counted)]
-    } else {
-        taken.claims.clone()
-    };
+    finding.claims = view.claims(namespace, &taken, "tcpext.TCPBacklogDrop", counted);
     if !taken.is_empty() && counted > 0 {
         finding.confidence = Confidence::High;
     }
     finding.summary = format!(
         "{lost} segments came for sockets whose program was inside the kernel with them for too long."
     );
-    if let Some(counter) = namespace.counters.get("tcpext.TCPBacklogDrop").filter(|c| c.change() > 0) {
-        let text = format!("{counted} segments dropped");
-        finding.evidence.push(Fact::counter(Plane::Counters, "tcpext.TCPBacklogDrop", *counter, text));
-    }
+    finding.grew(namespace, "tcpext.TCPBacklogDrop", "segments dropped");
     if let Some(t) = taken.example() {
         finding.object = format!("{}:{}", t.destination, t.destination_port);
         let text = format!("for example from {} port {} to {}", t.source, t.source_port, finding.object);
-        finding.evidence.push(Fact::seen(Plane::Drops, text));
+        finding.seen(Plane::Drops, text);
     }
     let mut flows: Vec<_> = namespace.sockets.iter().flat_map(|s| &s.tcp).collect();
     flows.sort_by_key(|f| std::cmp::Reverse(f.bytes_received.change()));
     for flow in flows.iter().take(3).filter(|f| f.bytes_received.change() > 0) {
         let process = flow.process.as_deref().unwrap_or("a process that is not known");
         let text = format!("{process} received {} bytes on {}", flow.bytes_received.change(), flow.local);
-        finding.evidence.push(Fact::seen(Plane::Sockets, text));
+        finding.seen(Plane::Sockets, text);
     }
     finding
         .fixes

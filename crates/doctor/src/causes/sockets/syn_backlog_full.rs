@@ -1,16 +1,14 @@
 //! Too many connections are half made.
 
 use super::accept_queue_full::named;
-use super::fixes::{Change, change};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{Listener, Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::finding::{Confidence, Finding, Fix, Setting, Severity};
 use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "syn-backlog-full",
-    group: Group::Sockets,
     title: "SYN backlog full",
     about: "The listening socket keeps a connection as a request from its first packet (SYN) to its third one. It keeps as \
             many requests as the accept queue is long, and without SYN cookies no more than three quarters of \
@@ -31,16 +29,14 @@ pub(super) const CAUSE: Cause = Cause {
             "the SYN-ACK goes out and does not reach the client; the requests are few and old",
         ),
     ],
-    yields_to: &[],
     remedy: "Switch SYN cookies on: they are made for this. If the half-made connections are no attack, allow more of \
              them, and find out why the third packet does not come.",
     sources: &[
         "net/ipv4/tcp_input.c: tcp_conn_request, tcp_syn_flood_action; include/net/inet_connection_sock.h: inet_csk_reqsk_queue_is_full",
         "RFC 4987",
     ],
-    examine: |view| view.each(in_namespace),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Sockets, |view| view.each(in_namespace))
 };
 
 /// Cookies sent, per second, from which on it is more than a burst.
@@ -90,10 +86,7 @@ fn describe(namespace: &Namespace, crowded: &[&Listener], finding: &mut Finding)
         ("tcpext.TCPReqQFullDoCookies", "answered with SYN cookies"),
         ("tcpext.SyncookiesFailed", "cookies that came back wrong or too late"),
     ] {
-        if let Some(counter) = namespace.counters.get(name).filter(|c| c.change() > 0) {
-            let text = format!("{} {words}", counter.change());
-            finding.evidence.push(Fact::counter(Plane::Counters, name, *counter, text));
-        }
+        finding.grew(namespace, name, words);
     }
     for listener in crowded.iter().take(3) {
         let text = format!(
@@ -103,11 +96,11 @@ fn describe(namespace: &Namespace, crowded: &[&Listener], finding: &mut Finding)
             listener.queued,
             listener.limit
         );
-        finding.evidence.push(Fact::seen(Plane::Sockets, text));
+        finding.seen(Plane::Sockets, text);
     }
     for name in ["net.ipv4.tcp_syncookies", "net.ipv4.tcp_max_syn_backlog"] {
         if let Some(value) = namespace.settings.get(name) {
-            finding.evidence.push(Fact::seen(Plane::Settings, format!("{name} = {value}")));
+            finding.seen(Plane::Settings, format!("{name} = {value}"));
         }
     }
 }
@@ -115,24 +108,28 @@ fn describe(namespace: &Namespace, crowded: &[&Listener], finding: &mut Finding)
 fn fixes(namespace: &Namespace, listener: Option<&Listener>) -> Vec<Fix> {
     let mut fixes = Vec::new();
     if namespace.setting("net.ipv4.tcp_syncookies") == Some(0) {
-        fixes.push(change(Change {
-            title: "answer with SYN cookies when the backlog is full",
-            name: "net.ipv4.tcp_syncookies",
-            now: "0".into(),
-            proposed: "1".into(),
-            risk: "connections made by cookies without timestamps have no window scaling",
-            why: "new connections were dropped in the window".into(),
-        }));
+        fixes.push(Fix::set(
+            "answer with SYN cookies when the backlog is full",
+            "connections made by cookies without timestamps have no window scaling",
+            vec![Setting::new(
+                "net.ipv4.tcp_syncookies",
+                "0",
+                "1",
+                "new connections were dropped in the window",
+            )],
+        ));
     }
     if let Some(now) = namespace.setting("net.ipv4.tcp_max_syn_backlog").filter(|now| *now < MOST_REQUESTS) {
-        fixes.push(change(Change {
-            title: "keep more half-made connections (the program's own backlog limits them, too)",
-            name: "net.ipv4.tcp_max_syn_backlog",
-            now: now.to_string(),
-            proposed: (now * 8).clamp(1024, MOST_REQUESTS).to_string(),
-            risk: "some 300 bytes for each",
-            why: "the backlog was full in the window".into(),
-        }));
+        fixes.push(Fix::set(
+            "keep more half-made connections (the program's own backlog limits them, too)",
+            "some 300 bytes for each",
+            vec![Setting::new(
+                "net.ipv4.tcp_max_syn_backlog",
+                now,
+                (now * 8).clamp(1024, MOST_REQUESTS).to_string(),
+                "the backlog was full in the window",
+            )],
+        ));
     }
     if let Some(listener) = listener {
         let port = listener.local.port();
@@ -159,26 +156,19 @@ fn recipes() -> Vec<Recipe> {
     let unanswered = "ip neigh replace 198.18.0.77 lladdr 02:00:00:00:00:99 nud permanent dev inside";
     let setup = |cookies: u8| {
         vec![
-            Step::Run(LabHost::Gateway, unanswered.into()),
-            Step::Run(
-                LabHost::Responder,
-                format!("sysctl -qw net.ipv4.tcp_syncookies={cookies} net.ipv4.tcp_max_syn_backlog=64"),
-            ),
+            Step::gateway(unanswered),
+            Step::responder(format!(
+                "sysctl -qw net.ipv4.tcp_syncookies={cookies} net.ipv4.tcp_max_syn_backlog=64"
+            )),
         ]
     };
     let traffic = vec![
-        Traffic::TcpServer { on: LabHost::Responder, port: 7082, backlog: 1024, mode: TcpMode::Echo },
-        Traffic::Frames { from: LabHost::Initiator, interface: "eth0", rate: 500, frames: flood },
-        Traffic::Connects {
-            from: LabHost::Initiator,
-            to: "198.19.0.2:7082".into(),
-            rate: 50,
-            bytes: 100,
-            hold: false,
-        },
+        Traffic::TcpServer { port: 7082, backlog: 1024, mode: TcpMode::Echo },
+        Traffic::Frames { from: LabHost::Initiator, rate: 500, frames: flood },
+        Traffic::Connects { to: "198.19.0.2:7082".into(), rate: 50, bytes: 100, hold: false },
     ];
     let mut short = traffic.clone();
-    short[0] = Traffic::TcpServer { on: LabHost::Responder, port: 7082, backlog: 32, mode: TcpMode::Echo };
+    short[0] = Traffic::TcpServer { port: 7082, backlog: 32, mode: TcpMode::Echo };
     vec![
         Recipe { at: LabHost::Responder, setup: setup(0), traffic, ..Recipe::default() },
         Recipe {

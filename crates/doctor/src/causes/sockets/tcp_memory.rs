@@ -1,16 +1,14 @@
 //! All TCP sockets together have used up their memory.
 
-use super::fixes::{Change, change};
 use super::memory::Limits;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::finding::{Confidence, Finding, Fix, Setting, Severity};
 use crate::recipe::{LabHost, Recipe, TcpMode, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "tcp-memory",
-    group: Group::Sockets,
     title: "memory of TCP under pressure",
     about: "All TCP sockets of the machine share net.ipv4.tcp_mem, in pages. Above the second number the kernel shrinks \
             windows and drops segments that came out of order; at the third it refuses segments, and ends connections \
@@ -37,9 +35,8 @@ pub(super) const CAUSE: Cause = Cause {
         "net/core/sock.c: __sk_mem_raise_allocated; net/ipv4/tcp.c: tcp_enter_memory_pressure, tcp_check_oom; net/ipv4/tcp_input.c: tcp_prune_queue",
         "tcp(7): tcp_mem",
     ],
-    examine: |view| view.each(in_namespace),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Sockets, |view| view.each(in_namespace))
 };
 
 /// Signs that a socket has no room; by itself each may also come from one socket's own limit.
@@ -103,8 +100,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
             .into();
     for taken in [&refused, &cut] {
         for group in &taken.groups {
-            let text = format!("{} segments dropped as {}", group.packets, group.reason);
-            finding.evidence.push(Fact::seen(Plane::Drops, text));
+            finding.seen(Plane::Drops, format!("{} segments dropped as {}", group.packets, group.reason));
         }
     }
     describe(view, namespace, memory, &mut finding);
@@ -116,7 +112,7 @@ fn describe(view: &EvidenceView<'_>, namespace: &Namespace, memory: Memory, find
     for name in other.iter().chain(&SIGNS) {
         if let Some(counter) = namespace.counters.get(*name).filter(|c| c.change() > 0) {
             let text = format!("{} by {}", name.trim_start_matches("tcpext."), counter.change());
-            finding.evidence.push(Fact::counter(Plane::Counters, name, *counter, text));
+            finding.counter(Plane::Counters, name, *counter, text);
         }
     }
     if let (Some(limits), Some(used)) = (memory.limits, memory.used) {
@@ -124,7 +120,7 @@ fn describe(view: &EvidenceView<'_>, namespace: &Namespace, memory: Memory, find
             "TCP holds {used} pages; net.ipv4.tcp_mem holds back from {} and refuses from {}",
             limits.pressure, limits.most
         );
-        finding.evidence.push(Fact::seen(Plane::Counters, text));
+        finding.seen(Plane::Counters, text);
     }
     finding.fixes.push(Fix::look(
         "see who holds it: connections with long queues",
@@ -132,14 +128,16 @@ fn describe(view: &EvidenceView<'_>, namespace: &Namespace, memory: Memory, find
     ));
     let setting = view.evidence.machine.settings.get("net.ipv4.tcp_mem");
     if let (Some(now), Some(limits)) = (setting, memory.limits) {
-        finding.fixes.push(change(Change {
-            title: "allow TCP more memory",
-            name: "net.ipv4.tcp_mem",
-            now: now.clone(),
-            proposed: limits.times(2),
-            risk: "sockets may take so much more of the machine's memory, and the kernel can swap none of it",
-            why: "TCP was under pressure in the window".into(),
-        }));
+        finding.fixes.push(Fix::set(
+            "allow TCP more memory",
+            "sockets may take so much more of the machine's memory, and the kernel can swap none of it",
+            vec![Setting::new(
+                "net.ipv4.tcp_mem",
+                now.clone(),
+                limits.times(2),
+                "TCP was under pressure in the window",
+            )],
+        ));
     }
 }
 
@@ -147,20 +145,10 @@ fn recipes() -> Vec<Recipe> {
     vec![Recipe {
         at: LabHost::Responder,
         traffic: vec![
-            Traffic::TcpServer { on: LabHost::Responder, port: 7083, backlog: 64, mode: TcpMode::Deaf },
-            Traffic::Bulk {
-                from: LabHost::Initiator,
-                to: "198.19.0.2:7083".into(),
-                streams: 16,
-                rate_bps: None,
-            },
-            Traffic::TcpServer { on: LabHost::Responder, port: 7084, backlog: 64, mode: TcpMode::Sink },
-            Traffic::Bulk {
-                from: LabHost::Initiator,
-                to: "198.19.0.2:7084".into(),
-                streams: 4,
-                rate_bps: None,
-            },
+            Traffic::TcpServer { port: 7083, backlog: 64, mode: TcpMode::Deaf },
+            Traffic::Bulk { to: "198.19.0.2:7083".into(), streams: 16, rate_bps: None },
+            Traffic::TcpServer { port: 7084, backlog: 64, mode: TcpMode::Sink },
+            Traffic::Bulk { to: "198.19.0.2:7084".into(), streams: 4, rate_bps: None },
         ],
         // 8, 12 and 16 MiB: no harm to a machine with a few connections of its own.
         machine: vec![("net.ipv4.tcp_mem", "2048 3072 4096".into())],

@@ -1,15 +1,13 @@
 //! More connections are over than may be remembered.
 
-use super::fixes::{Change, change};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::finding::{Confidence, Finding, Fix, Setting, Severity};
 use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "time-wait-full",
-    group: Group::Sockets,
     title: "too many connections in TIME_WAIT",
     about: "The side that closes a connection first remembers it for a minute (TIME_WAIT), so that late segments do not \
             reach a new one with the same addresses and ports. Above net.ipv4.tcp_max_tw_buckets the kernel forgets at \
@@ -17,18 +15,15 @@ pub(super) const CAUSE: Cause = Cause {
             side may report an error for a connection that was complete. Most of the time it has no effect.",
     must: &["TcpExt TCPTimeWaitOverflow grows"],
     should: &["`TCP: tw` of /proc/net/sockstat is at net.ipv4.tcp_max_tw_buckets"],
-    must_not: &[],
     lookalikes: &[(
         "ephemeral-ports-exhausted",
         "the ports towards one destination are used up, by TIME_WAIT among others",
     )],
-    yields_to: &[],
     remedy: "Let the clients close first, or keep connections open and use them again. The limit itself costs little memory: raise \
              it. Do not shorten TIME_WAIT (RFC 1337).",
     sources: &["net/ipv4/inet_timewait_sock.c: inet_twsk_alloc", "RFC 9293 section 3.6.1, RFC 1337"],
-    examine: |view| view.each(in_namespace),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Sockets, |view| view.each(in_namespace))
 };
 
 /// No more are proposed: 250 MB.
@@ -46,34 +41,25 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     finding.summary = format!(
         "{forgotten} connections were forgotten at once when they were closed, because too many are remembered."
     );
-    let counter = namespace.counters["tcpext.TCPTimeWaitOverflow"];
-    let text = format!("{forgotten} connections closed without TIME_WAIT");
-    finding.evidence.push(Fact::counter(Plane::Counters, "tcpext.TCPTimeWaitOverflow", counter, text));
+    finding.grew(namespace, "tcpext.TCPTimeWaitOverflow", "connections closed without TIME_WAIT");
     let max = namespace.setting("net.ipv4.tcp_max_tw_buckets");
     let now = namespace.gauge("sockstat.TCP.tw");
     if let (Some(max), Some(now)) = (max, now) {
-        let text = format!("{now} connections in TIME_WAIT, tcp_max_tw_buckets = {max}");
-        finding.evidence.push(Fact::seen(Plane::Counters, text));
+        finding.seen(Plane::Counters, format!("{now} connections in TIME_WAIT, tcp_max_tw_buckets = {max}"));
         finding.confidence = if now * 10 >= max * 9 { Confidence::High } else { Confidence::Medium };
     }
-    if resets > 0 {
-        let text = format!("{resets} resets sent");
-        finding.evidence.push(Fact::counter(
-            Plane::Counters,
-            "tcp.OutRsts",
-            namespace.counters["tcp.OutRsts"],
-            text,
-        ));
-    }
+    finding.grew(namespace, "tcp.OutRsts", "resets sent");
     if let Some(max) = max.filter(|max| *max < MOST) {
-        finding.fixes.push(change(Change {
-            title: "remember more of them",
-            name: "net.ipv4.tcp_max_tw_buckets",
-            now: max.to_string(),
-            proposed: (max * 4).clamp(65_536, MOST).to_string(),
-            risk: "some 250 bytes for each",
-            why: format!("{forgotten} connections were forgotten in the window"),
-        }));
+        finding.fixes.push(Fix::set(
+            "remember more of them",
+            "some 250 bytes for each",
+            vec![Setting::new(
+                "net.ipv4.tcp_max_tw_buckets",
+                max,
+                (max * 4).clamp(65_536, MOST).to_string(),
+                format!("{forgotten} connections were forgotten in the window"),
+            )],
+        ));
     }
     finding.fixes.push(Fix::look("see towards whom", [sh!("ss -tn state time-wait")]));
     Some(finding)
@@ -82,16 +68,10 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
 fn recipes() -> Vec<Recipe> {
     vec![Recipe {
         at: LabHost::Initiator,
-        setup: vec![Step::Run(LabHost::Initiator, "sysctl -qw net.ipv4.tcp_max_tw_buckets=50".into())],
+        setup: vec![Step::initiator("sysctl -qw net.ipv4.tcp_max_tw_buckets=50")],
         traffic: vec![
-            Traffic::TcpServer { on: LabHost::Responder, port: 7085, backlog: 512, mode: TcpMode::Echo },
-            Traffic::Connects {
-                from: LabHost::Initiator,
-                to: "198.19.0.2:7085".into(),
-                rate: 300,
-                bytes: 64,
-                hold: false,
-            },
+            Traffic::TcpServer { port: 7085, backlog: 512, mode: TcpMode::Echo },
+            Traffic::Connects { to: "198.19.0.2:7085".into(), rate: 300, bytes: 64, hold: false },
         ],
         ..Recipe::default()
     }]

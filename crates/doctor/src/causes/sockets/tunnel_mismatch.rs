@@ -3,12 +3,11 @@
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{DropGroup, Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding, Fix};
+use crate::finding::{Confidence, Finding, Fix};
 use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "tunnel-mismatch",
-    group: Group::Sockets,
     title: "packets of a tunnel that this end does not accept",
     about: "A tunnel's packets carry a number: the VNI of VXLAN, the key of GRE. The receiving end drops packets whose \
             number none of its interfaces has, packets with header flags that it is not configured for, and packets that \
@@ -16,19 +15,16 @@ pub(super) const CAUSE: Cause = Cause {
             hosts disagree about who is in which network.",
     must: &["packets dropped as VXLAN_VNI_NOT_FOUND, VXLAN_INVALID_HDR, IP_TUNNEL_ECN or TUNNEL_TXINFO"],
     should: &["receive errors of the tunnel's interface grow"],
-    must_not: &[],
     lookalikes: &[
         ("mtu-mismatch", "large packets only are lost"),
         ("no-listener", "no socket has the tunnel's port open at all: NO_SOCKET"),
     ],
-    yields_to: &[],
     remedy: "Compare number, port and flags of the two ends (`ip -d link show type vxlan`), and whether the interface is up.",
     sources: &[
         "drivers/net/vxlan/vxlan_core.c: vxlan_rcv; net/ipv4/ip_tunnel.c: ip_tunnel_rcv; RFC 6040, RFC 7348",
     ],
-    examine,
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Sockets, examine)
 };
 
 /// The meaning of each reason.
@@ -54,17 +50,14 @@ fn by(view: &EvidenceView<'_>, namespace: &Namespace, reason: &str, words: &str)
     finding.claims = taken.claims.clone();
     finding.confidence = Confidence::High;
     finding.summary = format!("{} packets of a tunnel were lost: {words}.", taken.packets);
-    finding.evidence.push(Fact::seen(Plane::Drops, format!("{} packets dropped as {reason}", taken.packets)));
+    finding.seen(Plane::Drops, format!("{} packets dropped as {reason}", taken.packets));
     let numbers = vnis(&taken.groups);
     if !numbers.is_empty() {
         let list = numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
         finding.object = format!("VNI {list}");
-        finding.evidence.push(Fact::seen(Plane::Drops, format!("network numbers seen: {list}")));
+        finding.seen(Plane::Drops, format!("network numbers seen: {list}"));
     }
-    if let Some(t) = taken.example() {
-        let text = format!("for example from {} to {} port {}", t.source, t.destination, t.destination_port);
-        finding.evidence.push(Fact::seen(Plane::Drops, text));
-    }
+    finding.evidence.extend(taken.example_as_fact());
     let tunnels: Vec<&str> = namespace
         .interfaces
         .iter()
@@ -107,9 +100,9 @@ fn recipes() -> Vec<Recipe> {
     vec![Recipe {
         at: LabHost::Gateway,
         setup: vec![
-            Step::Run(LabHost::Gateway, vxlan(10, "198.18.0.2", "inside", "198.18.9.1")),
-            Step::Run(LabHost::Initiator, vxlan(11, "198.18.0.1", "eth0", "198.18.9.2")),
-            Step::Run(LabHost::Initiator, neighbour.into()),
+            Step::gateway(vxlan(10, "198.18.0.2", "inside", "198.18.9.1")),
+            Step::initiator(vxlan(11, "198.18.0.1", "eth0", "198.18.9.2")),
+            Step::initiator(neighbour),
         ],
         traffic: vec![Traffic::udp("198.18.9.1:7500", 200, 300, 4)],
         ..Recipe::default()

@@ -1,15 +1,14 @@
 //! A UDP socket has no room for what comes.
 
-use super::fixes::{Change, change, pid};
+use super::fixes::pid;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{Namespace, Plane, UdpSocket};
-use crate::finding::{Confidence, Fact, Finding, Fix};
+use crate::finding::{Confidence, Finding, Fix, Setting};
 use crate::recipe::{LabHost, Recipe, Traffic, UdpMode};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "udp-buffer-full",
-    group: Group::Sockets,
     title: "UDP receive buffer full",
     about: "Datagrams wait in the receive buffer of their socket until the program reads them. When it is full, the kernel \
             drops further ones, and the sender gets no error. The buffer counts what a datagram takes in memory, which for \
@@ -23,13 +22,11 @@ pub(super) const CAUSE: Cause = Cause {
         ("udp-memory", "the limit of all sockets together: MemErrors and PROTO_MEM"),
         ("checksum-offload", "InErrors grows with InCsumErrors"),
     ],
-    yields_to: &[],
     remedy: "If the buffer is empty most of the time, it is bursts: a larger one holds them. If it is always full, the program is \
              too slow, and only more readers (SO_REUSEPORT) or a faster one help.",
     sources: &["net/ipv4/udp.c: __udp_enqueue_schedule_skb, __udp_queue_rcv_skb", "socket(7): SO_RCVBUF"],
-    examine: |view| view.each(in_namespace),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Sockets, |view| view.each(in_namespace))
 };
 
 const UDP: u8 = 17;
@@ -48,23 +45,15 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     let mut losing: Vec<&UdpSocket> = sockets.collect();
     losing.sort_by_key(|s| std::cmp::Reverse(s.drops.change()));
     let mut finding = view.finding(CAUSE.id, namespace, lost);
-    finding.claims = if taken.is_empty() {
-        vec![view.counted(namespace, "udp.RcvbufErrors", counted)]
-    } else {
-        taken.claims.clone()
-    };
+    finding.claims = view.claims(namespace, &taken, "udp.RcvbufErrors", counted);
     finding.missing = view.missing(namespace, &[Plane::Sockets]);
     finding.confidence = if losing.is_empty() { Confidence::Medium } else { Confidence::High };
     finding.summary = format!("{lost} datagrams found the receive buffer of their socket full.");
     for name in ["udp.RcvbufErrors", "udp6.RcvbufErrors"] {
-        if let Some(counter) = namespace.counters.get(name).filter(|c| c.change() > 0) {
-            let text = format!("{} datagrams dropped", counter.change());
-            finding.evidence.push(Fact::counter(Plane::Counters, name, *counter, text));
-        }
+        finding.grew(namespace, name, "datagrams dropped");
     }
     if !taken.is_empty() {
-        let text = format!("{} packets dropped as SOCKET_RCVBUFF", taken.packets);
-        finding.evidence.push(Fact::seen(Plane::Drops, text));
+        finding.seen(Plane::Drops, format!("{} packets dropped as SOCKET_RCVBUFF", taken.packets));
     }
     for socket in losing.iter().take(5) {
         let text = format!(
@@ -74,7 +63,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
             socket.queued_bytes,
             socket.limit_bytes
         );
-        finding.evidence.push(Fact::seen(Plane::Sockets, text));
+        finding.seen(Plane::Sockets, text);
     }
     if let Some(worst) = losing.first() {
         finding.object = named(worst);
@@ -110,14 +99,16 @@ fn fixes(view: &EvidenceView<'_>, socket: &UdpSocket) -> Vec<Fix> {
     // The kernel doubles what a program asks for (net/core/sock.c, SO_RCVBUF).
     let proposed = (u64::from(socket.limit_bytes) * 8).clamp(4 << 20, 64 << 20);
     let larger = if proposed > now {
-        change(Change {
-            title: "allow larger buffers; the program must ask for one (SO_RCVBUF, often a setting of its own)",
-            name: "net.core.rmem_max",
-            now: now.to_string(),
-            proposed: proposed.to_string(),
-            risk: "memory of each socket that asks for it; datagrams wait longer before they are read",
-            why: format!("{} lost {} datagrams", socket.local, socket.drops.change()),
-        })
+        Fix::set(
+            "allow larger buffers; the program must ask for one (SO_RCVBUF, often a setting of its own)",
+            "memory of each socket that asks for it; datagrams wait longer before they are read",
+            vec![Setting::new(
+                "net.core.rmem_max",
+                now,
+                proposed,
+                format!("{} lost {} datagrams", socket.local, socket.drops.change()),
+            )],
+        )
     } else {
         let most = "net.core.rmem_max";
         Fix::new(

@@ -1,23 +1,20 @@
 //! All UDP sockets together have used up their memory.
 
-use super::fixes::{Change, change};
 use super::memory::Limits;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{Namespace, Plane};
-use crate::finding::{Confidence, Fact, Finding, Fix};
+use crate::finding::{Confidence, Finding, Fix, Setting};
 use crate::recipe::{LabHost, Recipe, Traffic, UdpMode};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "udp-memory",
-    group: Group::Sockets,
     title: "memory of UDP used up",
     about: "Beside the limit of each socket there is one for all UDP sockets of the machine together, net.ipv4.udp_mem, in pages. \
             When it is reached, every UDP socket that holds more than a little loses datagrams, also those whose own buffers are \
             almost empty: usually one or a few programs that do not read fill it, and the others suffer.",
     must: &["Udp MemErrors (or Udp6) grows, or packets of UDP are dropped as PROTO_MEM"],
     should: &["`UDP: mem` of /proc/net/sockstat is near the third number of net.ipv4.udp_mem"],
-    must_not: &[],
     lookalikes: &[
         ("udp-buffer-full", "one socket's own buffer: RcvbufErrors and SOCKET_RCVBUFF"),
         ("cgroup-memory", "the limit of a control group was hit, and udp_mem is far away"),
@@ -28,9 +25,8 @@ pub(super) const CAUSE: Cause = Cause {
         "net/ipv4/udp.c: udp_rmem_schedule; net/core/sock.c: __sk_mem_raise_allocated",
         "udp(7): udp_mem",
     ],
-    examine: |view| view.each(in_namespace),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Sockets, |view| view.each(in_namespace))
 };
 
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
@@ -41,24 +37,17 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
         return None;
     }
     let mut finding = view.finding(CAUSE.id, namespace, lost);
-    finding.claims = if taken.is_empty() {
-        vec![view.counted(namespace, "udp.MemErrors", counted)]
-    } else {
-        taken.claims.clone()
-    };
+    finding.claims = view.claims(namespace, &taken, "udp.MemErrors", counted);
     finding.summary =
         format!("{lost} datagrams were lost because all UDP sockets together hold as much as they may.");
-    if let Some(counter) = namespace.counters.get("udp.MemErrors").filter(|c| c.change() > 0) {
-        let text = format!("{} datagrams dropped", counter.change());
-        finding.evidence.push(Fact::counter(Plane::Counters, "udp.MemErrors", *counter, text));
-    }
+    finding.grew(namespace, "udp.MemErrors", "datagrams dropped");
     let setting = view.evidence.machine.settings.get("net.ipv4.udp_mem");
     let limits = setting.and_then(|text| Limits::parse(text));
     // The memory in use is the machine's; every namespace shows the same.
     let used = namespace.gauge("sockstat.UDP.mem");
     if let (Some(limits), Some(used)) = (limits, used) {
         let text = format!("UDP holds {used} pages of the {} it may (net.ipv4.udp_mem)", limits.most);
-        finding.evidence.push(Fact::seen(Plane::Counters, text));
+        finding.seen(Plane::Counters, text);
         finding.confidence = if used * 10 >= limits.most * 8 { Confidence::High } else { Confidence::Medium };
     }
     let mut sockets: Vec<_> = namespace.sockets.iter().flat_map(|s| &s.udp).collect();
@@ -66,19 +55,21 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     for socket in sockets.iter().take(3) {
         let process = socket.process.as_deref().unwrap_or("a process that is not known");
         let text = format!("{} of {process} holds {} bytes", socket.local, socket.queued_bytes);
-        finding.evidence.push(Fact::seen(Plane::Sockets, text));
+        finding.seen(Plane::Sockets, text);
     }
     finding.not.push("not one socket's own buffer: the kernel counts these as MemErrors".into());
     finding.fixes.push(Fix::look("see who holds it", [sh!("ss -uamnp"), sh!("cat /proc/net/sockstat")]));
     if let (Some(now), Some(limits)) = (setting, limits) {
-        finding.fixes.push(change(Change {
-            title: "allow all UDP sockets more memory",
-            name: "net.ipv4.udp_mem",
-            now: now.clone(),
-            proposed: limits.times(2),
-            risk: "programs that do not read may take so much more of the machine's memory",
-            why: format!("{lost} datagrams were lost at the limit"),
-        }));
+        finding.fixes.push(Fix::set(
+            "allow all UDP sockets more memory",
+            "programs that do not read may take so much more of the machine's memory",
+            vec![Setting::new(
+                "net.ipv4.udp_mem",
+                now.clone(),
+                limits.times(2),
+                format!("{lost} datagrams were lost at the limit"),
+            )],
+        ));
     }
     Some(finding)
 }

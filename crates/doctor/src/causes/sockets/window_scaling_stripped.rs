@@ -1,16 +1,14 @@
 //! Connections without window scaling.
 
-use super::fixes::{Change, change};
 use super::flows::{carried, named, rate_mbps, share_of_bytes};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{Namespace, Plane, TcpFlow};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::finding::{Confidence, Finding, Fix, Setting, Severity};
 use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "window-scaling-stripped",
-    group: Group::Sockets,
     title: "connections without window scaling",
     about: "The field for the window in TCP's header has 16 bits. For more than 65,535 bytes both sides must say in their SYN that \
             they scale it (RFC 7323), which every system has done for twenty years. A middlebox that removes the option, or a \
@@ -23,15 +21,13 @@ pub(super) const CAUSE: Cause = Cause {
         ("receive-window-limited", "scaling was agreed on, and the receiver has no more room"),
         ("syn-backlog-full", "connections that SYN cookies made: SyncookiesRecv grows"),
     ],
-    yields_to: &[],
     remedy: "Capture a SYN on both sides of each hop in between and see where `wscale` disappears: firewalls and proxies that \
              `normalise` or `scrub` are the usual place. If one end has it switched off, switch it on there.",
     sources: &[
         "RFC 7323 section 2; net/ipv4/tcp_output.c: tcp_syn_options; net/ipv4/syncookies.c: cookie_timestamp_decode",
     ],
-    examine: |view| view.each(in_namespace),
     recipes,
-    not_injected: None,
+    ..Cause::of(Group::Sockets, |view| view.each(in_namespace))
 };
 
 /// Largest window without scaling, bytes.
@@ -87,17 +83,19 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
             rate_mbps(view, flow.bytes_acked).max(rate_mbps(view, flow.bytes_received)),
             100.0 * flow.window_limited_us.change() as f64 / flow.busy_us.change().max(1) as f64,
         );
-        finding.evidence.push(Fact::seen(Plane::Sockets, text));
+        finding.seen(Plane::Sockets, text);
     }
     if off {
-        finding.fixes.push(change(Change {
-            title: "scale windows",
-            name: "net.ipv4.tcp_window_scaling",
-            now: "0".into(),
-            proposed: "1".into(),
-            risk: "none known",
-            why: format!("{} connections were limited to 64 KB a round trip", flows.len()),
-        }));
+        finding.fixes.push(Fix::set(
+            "scale windows",
+            "none known",
+            vec![Setting::new(
+                "net.ipv4.tcp_window_scaling",
+                "0",
+                "1",
+                format!("{} connections were limited to 64 KB a round trip", flows.len()),
+            )],
+        ));
     } else {
         let capture =
             sh!("tcpdump -nn -v -c 4 'host {} and tcp[tcpflags] & tcp-syn != 0'", worst.remote.ip());
@@ -113,15 +111,10 @@ fn recipes() -> Vec<Recipe> {
                  add rule ip n c tcp flags syn / syn,rst reset tcp option window'";
     vec![Recipe {
         at: LabHost::Initiator,
-        setup: vec![Step::Run(LabHost::Gateway, strip.into())],
+        setup: vec![Step::gateway(strip)],
         traffic: vec![
-            Traffic::TcpServer { on: LabHost::Responder, port: 7091, backlog: 16, mode: TcpMode::Sink },
-            Traffic::Bulk {
-                from: LabHost::Initiator,
-                to: "198.19.0.2:7091".into(),
-                streams: 2,
-                rate_bps: None,
-            },
+            Traffic::TcpServer { port: 7091, backlog: 16, mode: TcpMode::Sink },
+            Traffic::Bulk { to: "198.19.0.2:7091".into(), streams: 2, rate_bps: None },
         ],
         needs: vec!["nft"],
         ..Recipe::default()

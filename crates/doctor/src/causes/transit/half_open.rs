@@ -4,11 +4,10 @@ use super::{recipes, signs};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{Namespace, Plane, TransitNetwork};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::finding::{Confidence, Finding, Fix, Severity};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "transit-half-open",
-    group: Group::Transit,
     title: "the way back to the clients is broken beyond this host",
     about: "SYNs come from a network and are answered; the answers pass here, again and again, and the clients never go on: they do \
             not get them. Packets pass one way and not the other. A router between this host and the clients has no route for \
@@ -30,9 +29,8 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "Follow the way from this host to the clients (`mtr` to one of them), and look at the routes and firewalls there. If \
              the clients do not exist, their addresses are forged: have SYN cookies on at the server.",
     sources: &["RFC 9293 section 3.5", "RFC 4987 (SYN flooding)"],
-    examine,
     recipes: recipes::half_open,
-    not_injected: None,
+    ..Cause::of(Group::Transit, examine)
 };
 
 /// Fewer are what a client that went away looks like.
@@ -67,7 +65,7 @@ fn of(view: &EvidenceView<'_>, namespace: &Namespace, network: &TransitNetwork) 
         "SYNs came by {}, their answers passed here twice or more, and no acknowledgement came",
         network.interface
     );
-    finding.evidence.push(Fact::seen(Plane::Transit, text));
+    finding.seen(Plane::Transit, text);
     finding.not.push("not on this machine: it dropped less than half as many SYNs and answers".into());
     finding.missing = view.missing(namespace, &[Plane::Drops, Plane::Transit]);
     if finding.missing.contains(&Plane::Drops) {

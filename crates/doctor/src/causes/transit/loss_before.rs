@@ -6,7 +6,6 @@ use crate::finding::Finding;
 
 pub(super) const CAUSE: Cause = Cause {
     id: "transit-loss-before",
-    group: Group::Transit,
     title: "packets are lost before this host, on the side of the clients",
     about: "Packets of connections that this host forwards are lost between the clients and this host, in either direction: on \
             a radio link, a bad cable, a switch, another router. A gap in the segments of a client that a later copy fills was \
@@ -27,9 +26,8 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "Look at the link and the counters of the hosts between the clients of that network and this host. This host needs \
              no change.",
     sources: &["RFC 9293 (TCP), RFC 2883 (DSACK), RFC 3522 (Eifel); crates/flows/src/bpf/judge.h"],
-    examine,
     recipes: recipes::loss_before,
-    not_injected: None,
+    ..Cause::of(Group::Transit, examine)
 };
 
 fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {

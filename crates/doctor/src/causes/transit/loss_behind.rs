@@ -6,7 +6,6 @@ use crate::finding::Finding;
 
 pub(super) const CAUSE: Cause = Cause {
     id: "transit-loss-behind",
-    group: Group::Transit,
     title: "packets are lost behind this host, on the side of the servers",
     about: "This host forwards the packets, and another host on the way to the servers loses them. A segment that passed here \
             and comes again was lost behind this host; a gap in the segments of a server, which a later copy fills, was lost \
@@ -33,9 +32,8 @@ pub(super) const CAUSE: Cause = Cause {
         "RFC 9293 (TCP), RFC 2883 (DSACK), RFC 3522 (Eifel); crates/flows/src/bpf/judge.h",
         "Mathis, Semke, Mahdavi, Ott: The Macroscopic Behavior of the TCP Congestion Avoidance Algorithm (1997)",
     ],
-    examine,
     recipes: recipes::loss_behind,
-    not_injected: None,
+    ..Cause::of(Group::Transit, examine)
 };
 
 fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {

@@ -4,11 +4,10 @@ use super::{recipes, signs};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::nft::nft;
 use crate::evidence::{Namespace, Plane, StuckHost, TransitNetwork};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::finding::{Confidence, Finding, Fix, Severity};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "transit-mtu",
-    group: Group::Transit,
     title: "long segments vanish beyond this host: a path MTU black hole",
     about: "A link beyond this host carries less than the ends of the connections that pass here send, and the ICMP error that \
             reports it does not reach the sender: a firewall drops it, or a tunnel answers with none. Connections are set up, \
@@ -40,9 +39,8 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "Clamp the segment size of the connections that pass (`tcp option maxseg size set`) to what the path carries, 1,220 \
              bytes if it is unknown, and have the operator of the path let ICMP errors through.",
     sources: &["RFC 2923 section 2.1", "RFC 4821", "RFC 8899", "RFC 9293 section 3.7.1"],
-    examine,
     recipes: recipes::mtu,
-    not_injected: None,
+    ..Cause::of(Group::Transit, examine)
 };
 
 fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
@@ -91,7 +89,7 @@ fn of(
             "{}: {} connections stand still at segments of {} to {} bytes, which came {} times more; {carried}",
             host.address, host.long, host.shortest, host.longest, host.times
         );
-        finding.evidence.push(Fact::seen(Plane::Transit, text));
+        finding.seen(Plane::Transit, text);
     }
     finding.not.push(format!("not on this machine: it dropped less than half of {times} segments"));
     finding.missing = view.missing(namespace, &[Plane::Drops, Plane::Transit]);

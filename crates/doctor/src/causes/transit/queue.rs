@@ -4,11 +4,10 @@ use super::{recipes, signs};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{Namespace, Plane, TransitNetwork};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::finding::{Confidence, Finding, Fix, Severity};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "transit-queue",
-    group: Group::Transit,
     title: "packets wait in a queue beyond this host",
     about: "The next hop, or one behind it, sends more slowly than this host, and its queue is long: a modem, a radio link, a \
             shaper of the provider. TCP fills such a queue completely, so that everything through it waits tenths of seconds \
@@ -33,9 +32,8 @@ pub(super) const CAUSE: Cause = Cause {
         "Gettys and Nichols, Bufferbloat: Dark Buffers in the Internet (2011)",
         "RFC 7567 (active queue management), RFC 8290 (FQ-CoDel)",
     ],
-    examine,
     recipes: recipes::queue,
-    not_injected: None,
+    ..Cause::of(Group::Transit, examine)
 };
 
 /// A longer wait ends calls and games.
@@ -65,13 +63,13 @@ fn of(view: &EvidenceView<'_>, namespace: &Namespace, network: &TransitNetwork) 
         "{} of {} flows vary so, in {} round trips; one in twenty takes more than {late:.0} ms",
         queueing.flows, network.flows, queueing.trips
     );
-    finding.evidence.push(Fact::seen(Plane::Transit, text));
+    finding.seen(Plane::Transit, text);
     if network.lost_to.lost + network.lost_from.lost > 0 {
         let text = format!(
             "{} of {} segments to there were lost, as a full queue does",
             network.lost_to.lost, network.lost_to.of
         );
-        finding.evidence.push(Fact::seen(Plane::Transit, text));
+        finding.seen(Plane::Transit, text);
     }
     finding.not.push("not on this host: none of its queues holds so much".into());
     finding.missing = view.missing(namespace, &[Plane::Qdiscs, Plane::Transit]);

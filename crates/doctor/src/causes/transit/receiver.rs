@@ -4,11 +4,10 @@ use super::{recipes, signs};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{Namespace, Plane, TransitNetwork};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::finding::{Confidence, Finding, Fix, Severity};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "transit-receiver",
-    group: Group::Transit,
     title: "a receiver beyond this host reads too slowly",
     about: "The receiver of a connection that passes here closed its receive window: its program does not read what has come. The \
             sender has to wait, and the connection is slow though the path is free. This is no fault of the network; a ticket \
@@ -22,13 +21,11 @@ pub(super) const CAUSE: Cause = Cause {
         ("receive-window-limited", "the receiver is this host"),
         ("transit-queue", "the wait is in the path"),
     ],
-    yields_to: &[],
     remedy: "Look at the program that receives, on its own host: `ss -tm` there shows the bytes that wait to be read. Nothing on \
              this host changes it.",
     sources: &["RFC 9293 section 3.8.6", "RFC 7323 section 2"],
-    examine,
     recipes: recipes::receiver,
-    not_injected: None,
+    ..Cause::of(Group::Transit, examine)
 };
 
 /// Shares of the window in sight.
@@ -58,8 +55,7 @@ fn of(view: &EvidenceView<'_>, namespace: &Namespace, network: &TransitNetwork) 
         network.flows,
         longest_ns as f64 / 1e9
     );
-    let text = format!("zero windows from {} by {}", network.network, network.interface);
-    finding.evidence.push(Fact::seen(Plane::Transit, text));
+    finding.seen(Plane::Transit, format!("zero windows from {} by {}", network.network, network.interface));
     finding.not.push("not the path: no loss beyond what is usual was seen on it".into());
     finding.missing = view.missing(namespace, &[Plane::Transit]);
     let look = Fix::look("see on the receiving host which program has bytes to read", [sh!("ss -tmnp")]);

@@ -28,14 +28,11 @@ fn router(side: Side, script: &str) -> Vec<Step> {
                  sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.eth0.send_redirects=0; {script}"
             ),
         ),
-        Step::Run(
-            LabHost::Gateway,
-            format!(
-                "ip addr flush dev {link}; ip link add br0 type bridge; ip link set br0 up; \
+        Step::gateway(format!(
+            "ip addr flush dev {link}; ip link add br0 type bridge; ip link set br0 up; \
                  ip link set {link} master br0; ip link set far0 master br0; \
                  ip addr add {net}.1.1/24 dev br0; ip route add {net}.0.0/24 via {net}.1.2"
-            ),
-        ),
+        )),
         Step::Run(end, "ip neigh flush dev eth0 nud permanent".into()),
     ]
 }
@@ -44,7 +41,7 @@ fn router(side: Side, script: &str) -> Vec<Step> {
 fn masquerade() -> Step {
     let rules = "nft 'add table ip nat; add chain ip nat post { type nat hook postrouting priority 100; }; \
                  add rule ip nat post oifname br0 masquerade'";
-    Step::Run(LabHost::Gateway, rules.into())
+    Step::gateway(rules)
 }
 
 /// A rule of the router.
@@ -59,7 +56,7 @@ fn recipe(name: &'static str, setup: Vec<Step>, traffic: Vec<Traffic>) -> Recipe
 }
 
 fn server(port: u16, mode: TcpMode) -> Traffic {
-    Traffic::TcpServer { on: LabHost::Responder, port, backlog: 256, mode }
+    Traffic::TcpServer { port, backlog: 256, mode }
 }
 
 fn to(port: u16) -> String {
@@ -68,8 +65,7 @@ fn to(port: u16) -> String {
 
 /// Eight streams with 40 Mbit/s in all.
 fn streams() -> Vec<Traffic> {
-    let bulk =
-        Traffic::Bulk { from: LabHost::Initiator, to: to(9001), streams: 8, rate_bps: Some(40_000_000) };
+    let bulk = Traffic::Bulk { to: to(9001), streams: 8, rate_bps: Some(40_000_000) };
     vec![server(9001, TcpMode::Sink), bulk]
 }
 
@@ -79,7 +75,7 @@ pub(super) fn loss_behind() -> Vec<Recipe> {
     let routed = router(Side::Behind, &rule(LOSS));
     let bursts = router(Side::Behind, &rule("meta l4proto tcp numgen inc mod 250 < 5 drop"));
     let back = router(Side::Behind, &rule(&format!("ip saddr 198.19.0.2 {LOSS}")));
-    let answers = Traffic::Exchange { from: LabHost::Initiator, to: to(9002), rate: 2000, bytes: 1000 };
+    let answers = Traffic::Exchange { to: to(9002), rate: 2000, bytes: 1000 };
     vec![
         recipe("masquerade", [routed.clone(), vec![masquerade()]].concat(), streams()),
         recipe("routed", routed, streams()),
@@ -109,7 +105,7 @@ pub(super) fn queue() -> Vec<Recipe> {
         let traffic = vec![
             server(9001, mode),
             server(9002, TcpMode::Echo),
-            Traffic::Exchange { from: LabHost::Initiator, to: to(9002), rate: 20, bytes: 100 },
+            Traffic::Exchange { to: to(9002), rate: 20, bytes: 100 },
             in_bash(&bursts),
         ];
         Recipe { needs: vec!["tc", "bash"], ..recipe(name, slow, traffic) }
@@ -144,8 +140,8 @@ pub(super) fn mtu() -> Vec<Recipe> {
     };
     let traffic = vec![
         server(9002, TcpMode::Echo),
-        Traffic::Connects { from: LabHost::Initiator, to: to(9002), rate: 10, bytes: 4000, hold: false },
-        Traffic::Exchange { from: LabHost::Initiator, to: to(9002), rate: 100, bytes: 200 },
+        Traffic::Connects { to: to(9002), rate: 10, bytes: 4000, hold: false },
+        Traffic::Exchange { to: to(9002), rate: 100, bytes: 200 },
     ];
     vec![
         recipe("masquerade", [silent(Side::Behind), vec![masquerade()]].concat(), traffic.clone()),
@@ -159,7 +155,7 @@ pub(super) fn unanswered() -> Vec<Recipe> {
         streams(),
         vec![
             server(9002, TcpMode::Echo),
-            Traffic::Connects { from: LabHost::Initiator, to: to(9002), rate: 20, bytes: 100, hold: false },
+            Traffic::Connects { to: to(9002), rate: 20, bytes: 100, hold: false },
         ],
     ];
     vec![recipe("default", wall, traffic.concat())]
@@ -170,7 +166,7 @@ pub(super) fn half_open() -> Vec<Recipe> {
     let wall = router(Side::Before, &rule("ip daddr 198.18.0.2 drop"));
     let traffic = vec![
         server(9002, TcpMode::Echo),
-        Traffic::Connects { from: LabHost::Initiator, to: to(9002), rate: 20, bytes: 100, hold: false },
+        Traffic::Connects { to: to(9002), rate: 20, bytes: 100, hold: false },
     ];
     vec![recipe("default", wall, traffic)]
 }
@@ -180,7 +176,7 @@ pub(super) fn resets() -> Vec<Recipe> {
     let wall = router(Side::Behind, &rule("tcp dport 9002 meta length > 120 reject with tcp reset"));
     let traffic = vec![
         server(9002, TcpMode::Echo),
-        Traffic::Connects { from: LabHost::Initiator, to: to(9002), rate: 50, bytes: 400, hold: false },
+        Traffic::Connects { to: to(9002), rate: 50, bytes: 400, hold: false },
     ];
     vec![recipe("default", wall, traffic)]
 }

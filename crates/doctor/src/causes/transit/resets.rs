@@ -4,11 +4,10 @@ use super::{recipes, signs};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{Namespace, Plane, TransitNetwork};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::finding::{Confidence, Finding, Fix, Severity};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "transit-resets",
-    group: Group::Transit,
     title: "connections that pass here are reset beyond this host",
     about: "A reset that comes from the side of the servers ends connections on which data had passed: a load balancer or a \
             firewall that has forgotten them, a service that is restarted or overloaded, a filter that forges resets. To the \
@@ -28,9 +27,8 @@ pub(super) const CAUSE: Cause = Cause {
              clients' keepalives, restarts of the service. A capture on this host shows by the TTL of the reset whether the server \
              or another host on the way sent it.",
     sources: &["RFC 9293 section 3.5.2", "RFC 5382 section 5 (idle time-outs of NATs)"],
-    examine,
     recipes: recipes::resets,
-    not_injected: None,
+    ..Cause::of(Group::Transit, examine)
 };
 
 /// Servers that end a connection by a reset now and then are usual.
@@ -61,7 +59,7 @@ fn of(view: &EvidenceView<'_>, namespace: &Namespace, network: &TransitNetwork) 
         network.network, network.aborted, network.flows
     );
     let text = format!("the resets came by {}; {} more refused a SYN", network.interface, network.refused);
-    finding.evidence.push(Fact::seen(Plane::Transit, text));
+    finding.seen(Plane::Transit, text);
     finding.not.push("not made here: they came in by an interface".into());
     finding.missing = view.missing(namespace, &[Plane::Transit]);
     finding.fixes.push(Fix::look(

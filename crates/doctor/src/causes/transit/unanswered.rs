@@ -4,11 +4,10 @@ use super::{recipes, signs};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{Namespace, Plane, SilentPort, TransitNetwork};
-use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
+use crate::finding::{Confidence, Finding, Fix, Severity};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "transit-unanswered",
-    group: Group::Transit,
     title: "connection attempts that pass here are not answered",
     about: "SYNs pass here, and nothing comes back: no answer, no reset. Beyond this host they are dropped (by a firewall, a \
             security group, an access list), the server is down, or it has no route back, so that its answers go elsewhere. To \
@@ -30,9 +29,8 @@ pub(super) const CAUSE: Cause = Cause {
     remedy: "Try the port from this host itself (`nc -vz`): if that works, the server has no way back to the clients' addresses, \
              or a firewall there does not know them. Otherwise look at the server and at the firewalls before it.",
     sources: &["RFC 9293 section 3.5", "RFC 6298 section 2 (the first time-out is one second)"],
-    examine,
     recipes: recipes::unanswered,
-    not_injected: None,
+    ..Cause::of(Group::Transit, examine)
 };
 
 /// Fewer are what a client's mistake looks like.
@@ -83,7 +81,7 @@ fn of(
         "{} of {} attempts to {} were not answered",
         network.unanswered, network.attempts, network.network
     );
-    finding.evidence.push(Fact::seen(Plane::Transit, text));
+    finding.seen(Plane::Transit, text);
     finding.not.push("not on this machine: it dropped less than half as many SYNs and answers".into());
     finding.missing = view.missing(namespace, &[Plane::Drops, Plane::Transit]);
     if finding.missing.contains(&Plane::Drops) {
