@@ -30,14 +30,7 @@ pub(crate) enum Mode {
 /// As it is written on the command line.
 impl std::fmt::Display for Mode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Mode::Tcp => "tcp",
-            Mode::Udp => "udp",
-            Mode::Latency => "latency",
-            Mode::Connect => "connect",
-            Mode::Cps => "cps",
-            Mode::Http => "http",
-        })
+        self.to_possible_value().map_or(Ok(()), |value| f.write_str(value.get_name()))
     }
 }
 

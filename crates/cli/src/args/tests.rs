@@ -190,8 +190,7 @@ fn the_verbs_of_a_trial_are_the_same_in_every_command_that_has_one() {
 fn every_command_with_json_has_a_kind_of_document() {
     let kinds = Kind::value_variants().iter().flat_map(|kind| kind.commands());
     // Kinds of one option alone, such as `cost --list`, are in addition.
-    let with_kind: BTreeSet<String> =
-        kinds.filter(|words| !words.contains(" --")).map(|words| (*words).to_owned()).collect();
+    let with_kind: BTreeSet<String> = kinds.filter(|words| !words.contains(" --")).collect();
     let mut with_json = BTreeSet::new();
     walk(&super::command(), "", &mut |name, command| {
         if command.get_arguments().any(|arg| arg.get_long() == Some("json")) {

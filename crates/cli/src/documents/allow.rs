@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use weir_allow::{Backend, ClassCount, Denied, Events, Hook, Port, Xdp};
 
-use super::{Document, Kind, Set, StatusSet};
+use super::{Set, StatusSet};
 
 /// A policy without its addresses.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -80,10 +80,6 @@ pub(crate) struct AllowPlan<'a> {
     pub(crate) before: Option<Policy<'a>>,
 }
 
-impl Document for AllowPlan<'_> {
-    const KIND: Kind = Kind::AllowPlan;
-}
-
 /// `weir allow apply`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct AllowApply<'a> {
@@ -97,10 +93,6 @@ pub(crate) struct AllowApply<'a> {
     pub(crate) took_ms: Option<u64>,
 }
 
-impl Document for AllowApply<'_> {
-    const KIND: Kind = Kind::AllowApply;
-}
-
 /// `weir allow status`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct AllowStatus<'a> {
@@ -112,10 +104,6 @@ pub(crate) struct AllowStatus<'a> {
     pub(crate) set: Option<StatusSet<'a>>,
     /// Name of the policy that `weir allow restore` loads after a reboot.
     pub(crate) boot: Option<&'a str>,
-}
-
-impl Document for AllowStatus<'_> {
-    const KIND: Kind = Kind::AllowStatus;
 }
 
 /// The policy in effect.
@@ -174,17 +162,9 @@ pub(crate) struct AllowPacket<'a> {
     pub(crate) bytes: u32,
 }
 
-impl Document for AllowPacket<'_> {
-    const KIND: Kind = Kind::AllowPacket;
-}
-
 /// A line of `weir allow status --follow` about packets that it does not show.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct AllowLost {
     /// Number of packets since the line before.
     pub(crate) events: u64,
-}
-
-impl Document for AllowLost {
-    const KIND: Kind = Kind::AllowLost;
 }

@@ -4,11 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use weir_fastpath::{Exclusion, Explained, FastpathPlan, Flow, Now, Top, Wanted};
 
-use super::{Document, Kind, Set, StatusSet};
-
-impl Document for FastpathPlan {
-    const KIND: Kind = Kind::FastpathPlan;
-}
+use super::{Set, StatusSet};
 
 /// `weir fastpath apply`.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -19,10 +15,6 @@ pub(crate) struct FastpathApply<'a> {
     pub(crate) wanted: &'a Wanted,
     /// The change on trial; null if it was in effect already.
     pub(crate) set: Option<Set<'a>>,
-}
-
-impl Document for FastpathApply<'_> {
-    const KIND: Kind = Kind::FastpathApply;
 }
 
 /// `weir fastpath status`.
@@ -46,17 +38,9 @@ pub(crate) struct FastpathStatus<'a> {
     pub(crate) set: Option<StatusSet<'a>>,
 }
 
-impl Document for FastpathStatus<'_> {
-    const KIND: Kind = Kind::FastpathStatus;
-}
-
 /// `weir fastpath explain`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct FastpathExplain {
     /// The direction that was asked about, and the other one if conntrack knows it.
     pub(crate) directions: Vec<Explained>,
-}
-
-impl Document for FastpathExplain {
-    const KIND: Kind = Kind::FastpathExplain;
 }

@@ -131,53 +131,25 @@ impl Kind {
         format!("weir.{}/{VERSION}", self.name())
     }
 
-    /// Commands that print it with `--json`.
-    pub(crate) fn commands(self) -> &'static [&'static str] {
-        match self {
-            Kind::AllowApply => &["allow apply"],
-            Kind::AllowCheck => &["allow check"],
-            Kind::AllowDiff => &["allow diff"],
-            Kind::AllowLost | Kind::AllowPacket => &["allow status --follow"],
-            Kind::AllowPlan => &["allow plan"],
-            Kind::AllowStatus => &["allow status"],
-            Kind::AllowUpdate => &["allow update"],
-            Kind::Compare => &["compare"],
-            Kind::Confirm => &["tune confirm", "allow confirm", "publish confirm", "fastpath confirm"],
-            Kind::Conntrack => &["conntrack"],
-            Kind::Cost => &["cost"],
-            Kind::CostPrices => &["cost --list"],
-            Kind::Doctor => &["doctor"],
-            Kind::FastpathApply => &["fastpath apply"],
-            Kind::FastpathExplain => &["fastpath explain"],
-            Kind::FastpathPlan => &["fastpath plan"],
-            Kind::FastpathStatus => &["fastpath status"],
-            Kind::Flows => &["flows"],
-            Kind::LabList => &["lab list"],
-            Kind::Mtu => &["mtu"],
-            Kind::NatCheck => &["nat check --stun"],
-            Kind::NatCheckServer => &["nat check"],
-            Kind::NatCompare => &["nat compare"],
-            Kind::NatLab => &["nat lab"],
-            Kind::NatPorts => &["nat ports"],
-            Kind::NatRows => &["nat rows"],
-            Kind::Probe => &["probe"],
-            Kind::ProbeIperf3 => &["probe --iperf3"],
-            Kind::ProbeIperf3Repeats => &["probe --iperf3 --repeat"],
-            Kind::PublishApply => &["publish apply"],
-            Kind::PublishPlan => &["publish plan"],
-            Kind::PublishStatus => &["publish status"],
-            Kind::Remove => &["tune remove", "allow remove", "publish remove", "fastpath remove"],
-            Kind::Rollback => &["tune rollback", "allow rollback", "publish rollback", "fastpath rollback"],
-            Kind::Run => &["bench", "report"],
-            Kind::ScenarioCheck => &["scenario check"],
-            Kind::ScenarioList => &["scenario list"],
-            Kind::Selftest => &["doctor selftest"],
-            Kind::Serve => &["serve"],
-            Kind::TuneApply => &["tune apply"],
-            Kind::TunePlan => &["tune plan"],
-            Kind::TuneProve => &["tune prove"],
-            Kind::TuneStatus => &["tune status"],
-        }
+    /// Commands that print it with `--json`: the one of its name, or those named here.
+    pub(crate) fn commands(self) -> Vec<String> {
+        let one = match self {
+            Kind::Confirm | Kind::Remove | Kind::Rollback => {
+                return ["tune", "allow", "publish", "fastpath"]
+                    .map(|by| format!("{by} {}", self.name()))
+                    .into();
+            }
+            Kind::Run => return vec!["bench".to_owned(), "report".to_owned()],
+            Kind::AllowLost | Kind::AllowPacket => "allow status --follow",
+            Kind::CostPrices => "cost --list",
+            Kind::NatCheck => "nat check --stun",
+            Kind::NatCheckServer => "nat check",
+            Kind::ProbeIperf3 => "probe --iperf3",
+            Kind::ProbeIperf3Repeats => "probe --iperf3 --repeat",
+            Kind::Selftest => "doctor selftest",
+            other => return vec![other.name().replace('-', " ")],
+        };
+        vec![one.to_owned()]
     }
 }
 
@@ -187,36 +159,41 @@ pub(crate) trait Document: Serialize + JsonSchema {
     const KIND: Kind;
 }
 
-impl Document for weir_report::RunComparison {
-    const KIND: Kind = Kind::Compare;
+/// Names the documents here and those of other crates; a command's own stand in its file.
+macro_rules! documents {
+    ($($kind:ident: $type:ty,)+) => {
+        $(impl Document for $type {
+            const KIND: Kind = Kind::$kind;
+        })+
+    };
 }
 
-impl Document for weir_cost::Answer {
-    const KIND: Kind = Kind::Cost;
-}
-
-impl Document for weir_doctor::diagnosis::Diagnosis {
-    const KIND: Kind = Kind::Doctor;
-}
-
-impl Document for weir_tune::TunePlan {
-    const KIND: Kind = Kind::TunePlan;
-}
-
-impl Document for weir_publish::PublishPlan {
-    const KIND: Kind = Kind::PublishPlan;
-}
-
-impl Document for weir_probe::Note {
-    const KIND: Kind = Kind::Serve;
-}
-
-impl Document for weir_iperf3::Report {
-    const KIND: Kind = Kind::ProbeIperf3;
-}
-
-impl Document for weir_selftest::Matrix {
-    const KIND: Kind = Kind::Selftest;
+documents! {
+    AllowApply: AllowApply<'_>,
+    AllowLost: AllowLost,
+    AllowPacket: AllowPacket<'_>,
+    AllowPlan: AllowPlan<'_>,
+    AllowStatus: AllowStatus<'_>,
+    Compare: weir_report::RunComparison,
+    Confirm: Confirm<'_>,
+    Cost: weir_cost::Answer,
+    Doctor: weir_doctor::diagnosis::Diagnosis,
+    FastpathApply: FastpathApply<'_>,
+    FastpathExplain: FastpathExplain,
+    FastpathPlan: weir_fastpath::FastpathPlan,
+    FastpathStatus: FastpathStatus<'_>,
+    ProbeIperf3: weir_iperf3::Report,
+    PublishApply: PublishApply<'_>,
+    PublishPlan: weir_publish::PublishPlan,
+    PublishStatus: PublishStatus<'_>,
+    Remove: Remove<'_>,
+    Rollback: Rollback<'_>,
+    Selftest: weir_selftest::Matrix,
+    Serve: weir_probe::Note,
+    TuneApply: TuneApply<'_>,
+    TunePlan: weir_tune::TunePlan,
+    TuneProve: TuneProve<'_>,
+    TuneStatus: TuneStatus<'_>,
 }
 
 /// A document with its kind before it.

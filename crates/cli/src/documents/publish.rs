@@ -5,7 +5,7 @@ use serde::Serialize;
 use weir_guard::Phase;
 use weir_publish::{Mapping, Wanted};
 
-use super::{Document, Kind, Set, StatusSet};
+use super::{Set, StatusSet};
 
 /// `weir publish apply`.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -16,10 +16,6 @@ pub(crate) struct PublishApply<'a> {
     pub(crate) wanted: &'a Wanted,
     /// The change on trial; null if the mappings were in effect already.
     pub(crate) set: Option<Set<'a>>,
-}
-
-impl Document for PublishApply<'_> {
-    const KIND: Kind = Kind::PublishApply;
 }
 
 /// `weir publish status`.
@@ -41,10 +37,6 @@ pub(crate) struct PublishStatus<'a> {
     pub(crate) set: Option<StatusSet<'a>>,
     /// The set of `weir tune` that forwards ports, if one does.
     pub(crate) tune: Option<TuneSet<'a>>,
-}
-
-impl Document for PublishStatus<'_> {
-    const KIND: Kind = Kind::PublishStatus;
 }
 
 /// Mappings of one container.

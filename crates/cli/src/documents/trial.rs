@@ -4,8 +4,6 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use weir_guard::{ChangeSet, Confirmed, Phase, Status, StepNow, StepState, WatchedNumber, When};
 
-use super::{Document, Kind};
-
 /// A set of changes.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Set<'a> {
@@ -134,10 +132,6 @@ impl<'a> Confirm<'a> {
     }
 }
 
-impl Document for Confirm<'_> {
-    const KIND: Kind = Kind::Confirm;
-}
-
 /// The end of `rollback`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Rollback<'a> {
@@ -145,17 +139,9 @@ pub(crate) struct Rollback<'a> {
     pub(crate) set: Set<'a>,
 }
 
-impl Document for Rollback<'_> {
-    const KIND: Kind = Kind::Rollback;
-}
-
 /// The end of `remove`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Remove<'a> {
     /// Names of what was removed: settings, parts of the filter, or mappings.
     pub(crate) removed: &'a [String],
-}
-
-impl Document for Remove<'_> {
-    const KIND: Kind = Kind::Remove;
 }

@@ -6,7 +6,7 @@ use weir_tune::TunePlan;
 use weir_tune::hidden::Figure;
 use weir_tune::prove::Proof;
 
-use super::{Document, Kind, Set, StatusSet};
+use super::{Set, StatusSet};
 
 /// `weir tune apply`.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -17,10 +17,6 @@ pub(crate) struct TuneApply<'a> {
     pub(crate) set: Option<Set<'a>>,
     /// Counters that cannot be watched, and why.
     pub(crate) unwatched: &'a [String],
-}
-
-impl Document for TuneApply<'_> {
-    const KIND: Kind = Kind::TuneApply;
 }
 
 /// `weir tune prove`.
@@ -38,17 +34,9 @@ pub(crate) struct TuneProve<'a> {
     pub(crate) set: Set<'a>,
 }
 
-impl Document for TuneProve<'_> {
-    const KIND: Kind = Kind::TuneProve;
-}
-
 /// `weir tune status`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct TuneStatus<'a> {
     /// The last changes; null if nothing was applied.
     pub(crate) set: Option<StatusSet<'a>>,
-}
-
-impl Document for TuneStatus<'_> {
-    const KIND: Kind = Kind::TuneStatus;
 }
