@@ -53,19 +53,9 @@ const fn per_namespace(name: &'static str, min: u64, max: u64, risk: &'static st
     Knob { name, scope: Scope::Namespace, numbers: 1, min, max, cost: Cost::None, risk }
 }
 
-/// One number of the machine.
-const fn of_machine(name: &'static str, min: u64, max: u64, cost: Cost, risk: &'static str) -> Knob {
-    Knob { name, scope: Scope::Machine, numbers: 1, min, max, cost, risk }
-}
-
-/// Several numbers.
-const fn several(knob: Knob, numbers: usize) -> Knob {
-    Knob { numbers, ..knob }
-}
-
-/// With its cost.
-const fn costing(knob: Knob, cost: Cost) -> Knob {
-    Knob { cost, ..knob }
+/// The same of the machine.
+const fn of_machine(name: &'static str, min: u64, max: u64, risk: &'static str) -> Knob {
+    Knob { scope: Scope::Machine, ..per_namespace(name, min, max, risk) }
 }
 
 const SHORTER_OR_LONGER: &str =
@@ -90,23 +80,23 @@ pub(crate) const KNOBS: &[Knob] = &[
         "net.netfilter.nf_conntrack_max",
         256,
         1 << 26,
-        Cost::ConntrackEntries,
         "memory when it fills; it holds for every network namespace of the machine, each by its own count",
-    ),
+    )
+    .costing(Cost::ConntrackEntries),
     of_machine(
         "net.netfilter.nf_conntrack_buckets",
         512,
         1 << 26,
-        Cost::ConntrackBuckets,
         "the table is hashed anew: packets wait for some milliseconds per million entries",
-    ),
+    )
+    .costing(Cost::ConntrackBuckets),
     of_machine(
         "net.netfilter.nf_conntrack_expect_max",
         64,
         1 << 20,
-        Cost::Each(256),
         "memory for connections that helpers expect",
-    ),
+    )
+    .costing(Cost::Each(256)),
     timeout("net.netfilter.nf_conntrack_generic_timeout", 30),
     timeout("net.netfilter.nf_conntrack_gre_timeout", 30),
     timeout("net.netfilter.nf_conntrack_gre_timeout_stream", 60),
@@ -139,15 +129,10 @@ pub(crate) const KNOBS: &[Knob] = &[
         1,
         "0: packets with wrong checksums are tracked and forwarded",
     ),
-    of_machine(
-        "net.netfilter.nf_log_all_netns",
-        0,
-        1,
-        Cost::None,
-        "rules in containers write into the machine's log",
-    ),
+    of_machine("net.netfilter.nf_log_all_netns", 0, 1, "rules in containers write into the machine's log"),
     // Memory that the kernel keeps free for packets that cannot wait.
-    of_machine("vm.min_free_kbytes", 1024, 1 << 22, Cost::Each(1024), "memory that programs do not get"),
+    of_machine("vm.min_free_kbytes", 1024, 1 << 22, "memory that programs do not get")
+        .costing(Cost::Each(1024)),
     // Forwarding.
     choice(
         "net.ipv4.ip_forward",
@@ -201,115 +186,65 @@ pub(crate) const KNOBS: &[Knob] = &[
     ),
     // Neighbours: a struct neighbour with its hardware header is about 0.5 KiB. Only the third threshold allows more of them; the
     // other two say which are forgotten first.
-    of_machine(
-        "net.ipv4.neigh.default.gc_thresh1",
-        64,
-        1 << 20,
-        Cost::None,
-        "memory; below it nothing is forgotten",
-    ),
-    of_machine("net.ipv4.neigh.default.gc_thresh2", 128, 1 << 20, Cost::None, "memory"),
-    of_machine(
-        "net.ipv4.neigh.default.gc_thresh3",
-        256,
-        1 << 20,
-        Cost::Each(512),
-        "memory when that many neighbours speak",
-    ),
-    of_machine(
-        "net.ipv6.neigh.default.gc_thresh1",
-        64,
-        1 << 20,
-        Cost::None,
-        "memory; below it nothing is forgotten",
-    ),
-    of_machine("net.ipv6.neigh.default.gc_thresh2", 128, 1 << 20, Cost::None, "memory"),
-    of_machine(
-        "net.ipv6.neigh.default.gc_thresh3",
-        256,
-        1 << 20,
-        Cost::Each(512),
-        "memory when that many neighbours speak",
-    ),
-    costing(
-        per_namespace(
-            "net.ipv4.neigh.*.unres_qlen_bytes",
-            4096,
-            1 << 24,
-            "memory while a neighbour is looked for",
-        ),
-        Cost::Bytes,
-    ),
-    costing(
-        per_namespace(
-            "net.ipv6.neigh.*.unres_qlen_bytes",
-            4096,
-            1 << 24,
-            "memory while a neighbour is looked for",
-        ),
-        Cost::Bytes,
-    ),
+    of_machine("net.ipv4.neigh.default.gc_thresh1", 64, 1 << 20, "memory; below it nothing is forgotten"),
+    of_machine("net.ipv4.neigh.default.gc_thresh2", 128, 1 << 20, "memory"),
+    of_machine("net.ipv4.neigh.default.gc_thresh3", 256, 1 << 20, "memory when that many neighbours speak")
+        .costing(Cost::Each(512)),
+    of_machine("net.ipv6.neigh.default.gc_thresh1", 64, 1 << 20, "memory; below it nothing is forgotten"),
+    of_machine("net.ipv6.neigh.default.gc_thresh2", 128, 1 << 20, "memory"),
+    of_machine("net.ipv6.neigh.default.gc_thresh3", 256, 1 << 20, "memory when that many neighbours speak")
+        .costing(Cost::Each(512)),
+    per_namespace(
+        "net.ipv4.neigh.*.unres_qlen_bytes",
+        4096,
+        1 << 24,
+        "memory while a neighbour is looked for",
+    )
+    .costing(Cost::Bytes),
+    per_namespace(
+        "net.ipv6.neigh.*.unres_qlen_bytes",
+        4096,
+        1 << 24,
+        "memory while a neighbour is looked for",
+    )
+    .costing(Cost::Bytes),
     // Fragments.
-    costing(
-        per_namespace("net.ipv4.ipfrag_high_thresh", 1 << 16, 1 << 30, "memory for fragments"),
-        Cost::Bytes,
-    ),
-    costing(
-        per_namespace("net.ipv4.ipfrag_low_thresh", 1 << 16, 1 << 30, "memory for fragments"),
-        Cost::None,
-    ),
+    per_namespace("net.ipv4.ipfrag_high_thresh", 1 << 16, 1 << 30, "memory for fragments")
+        .costing(Cost::Bytes),
+    per_namespace("net.ipv4.ipfrag_low_thresh", 1 << 16, 1 << 30, "memory for fragments"),
     per_namespace("net.ipv4.ipfrag_time", 1, 300, "longer: fragments of lost packets stay"),
     per_namespace("net.ipv4.ipfrag_max_dist", 0, 1 << 16, "0: reordered fragments are never given up"),
-    costing(
-        per_namespace("net.ipv6.ip6frag_high_thresh", 1 << 16, 1 << 30, "memory for fragments"),
-        Cost::Bytes,
-    ),
-    costing(
-        per_namespace("net.ipv6.ip6frag_low_thresh", 1 << 16, 1 << 30, "memory for fragments"),
-        Cost::None,
-    ),
+    per_namespace("net.ipv6.ip6frag_high_thresh", 1 << 16, 1 << 30, "memory for fragments")
+        .costing(Cost::Bytes),
+    per_namespace("net.ipv6.ip6frag_low_thresh", 1 << 16, 1 << 30, "memory for fragments"),
     // Receiving.
     of_machine(
         "net.core.netdev_max_backlog",
         100,
         1 << 17,
-        Cost::None,
         "packets wait longer when a core cannot keep up; each holds its memory",
     ),
-    of_machine("net.core.netdev_budget", 64, 1200, Cost::None, "other work on the core waits longer"),
-    of_machine(
-        "net.core.netdev_budget_usecs",
-        1000,
-        16_000,
-        Cost::None,
-        "other work on the core waits longer",
-    ),
-    of_machine("net.core.dev_weight", 16, 512, Cost::None, "other work on the core waits longer"),
-    of_machine("net.core.rps_sock_flow_entries", 0, 1 << 20, Cost::Each(4), "memory"),
+    of_machine("net.core.netdev_budget", 64, 1200, "other work on the core waits longer"),
+    of_machine("net.core.netdev_budget_usecs", 1000, 16_000, "other work on the core waits longer"),
+    of_machine("net.core.dev_weight", 16, 512, "other work on the core waits longer"),
+    of_machine("net.core.rps_sock_flow_entries", 0, 1 << 20, "memory").costing(Cost::Each(4)),
     // Sockets.
-    costing(
-        per_namespace(
-            "net.core.somaxconn",
-            16,
-            1 << 16,
-            "more connections wait for a program that does not take them",
-        ),
-        Cost::None,
+    per_namespace(
+        "net.core.somaxconn",
+        16,
+        1 << 16,
+        "more connections wait for a program that does not take them",
     ),
-    costing(
-        per_namespace("net.ipv4.tcp_max_syn_backlog", 16, 1 << 18, "memory for half-open connections"),
-        Cost::Each(304),
-    ),
+    per_namespace("net.ipv4.tcp_max_syn_backlog", 16, 1 << 18, "memory for half-open connections")
+        .costing(Cost::Each(304)),
     choice(
         "net.ipv4.tcp_syncookies",
         2,
         "0: a SYN flood fills the backlog; 2: options of TCP are lost always",
     ),
     per_namespace("net.ipv4.tcp_fin_timeout", 5, 300, "shorter: late segments meet no socket"),
-    costing(
-        per_namespace("net.ipv4.tcp_max_tw_buckets", 1024, 1 << 22, "memory for sockets in TIME_WAIT"),
-        Cost::Each(256),
-    ),
+    per_namespace("net.ipv4.tcp_max_tw_buckets", 1024, 1 << 22, "memory for sockets in TIME_WAIT")
+        .costing(Cost::Each(256)),
     choice(
         "net.ipv4.tcp_tw_reuse",
         2,
@@ -323,41 +258,25 @@ pub(crate) const KNOBS: &[Knob] = &[
         2,
         "smaller segments for a while after losses that have another reason",
     ),
-    several(
-        per_namespace(
-            "net.ipv4.ip_local_port_range",
-            1024,
-            65_535,
-            "ports of services in the range may be taken by clients",
-        ),
-        2,
-    ),
-    costing(
-        several(per_namespace("net.ipv4.tcp_rmem", 4096, 1 << 26, "each connection may buffer so much"), 3),
-        Cost::None,
-    ),
-    costing(
-        several(per_namespace("net.ipv4.tcp_wmem", 4096, 1 << 26, "each connection may buffer so much"), 3),
-        Cost::None,
-    ),
-    of_machine(
-        "net.core.rmem_max",
-        4096,
-        1 << 27,
-        Cost::None,
-        "a program may ask for so much for each socket",
-    ),
-    of_machine(
-        "net.core.wmem_max",
-        4096,
-        1 << 27,
-        Cost::None,
-        "a program may ask for so much for each socket",
-    ),
-    of_machine("net.core.rmem_default", 4096, 1 << 24, Cost::None, "each socket may hold so much"),
-    of_machine("net.core.wmem_default", 4096, 1 << 24, Cost::None, "each socket may hold so much"),
-    several(of_machine("net.ipv4.tcp_mem", 1024, 1 << 26, Cost::Pages, "memory for buffers of TCP"), 3),
-    several(of_machine("net.ipv4.udp_mem", 1024, 1 << 26, Cost::Pages, "memory for buffers of UDP"), 3),
+    per_namespace(
+        "net.ipv4.ip_local_port_range",
+        1024,
+        65_535,
+        "ports of services in the range may be taken by clients",
+    )
+    .several(2),
+    per_namespace("net.ipv4.tcp_rmem", 4096, 1 << 26, "each connection may buffer so much").several(3),
+    per_namespace("net.ipv4.tcp_wmem", 4096, 1 << 26, "each connection may buffer so much").several(3),
+    of_machine("net.core.rmem_max", 4096, 1 << 27, "a program may ask for so much for each socket"),
+    of_machine("net.core.wmem_max", 4096, 1 << 27, "a program may ask for so much for each socket"),
+    of_machine("net.core.rmem_default", 4096, 1 << 24, "each socket may hold so much"),
+    of_machine("net.core.wmem_default", 4096, 1 << 24, "each socket may hold so much"),
+    of_machine("net.ipv4.tcp_mem", 1024, 1 << 26, "memory for buffers of TCP")
+        .costing(Cost::Pages)
+        .several(3),
+    of_machine("net.ipv4.udp_mem", 1024, 1 << 26, "memory for buffers of UDP")
+        .costing(Cost::Pages)
+        .several(3),
 ];
 
 /// The knob of that name; `net.nf_conntrack_max` is another name of the same setting.
@@ -397,6 +316,16 @@ pub(crate) fn numbers(value: &str) -> Option<Vec<u64>> {
 }
 
 impl Knob {
+    /// With its cost.
+    const fn costing(self, cost: Cost) -> Knob {
+        Knob { cost, ..self }
+    }
+
+    /// Of several numbers.
+    const fn several(self, numbers: usize) -> Knob {
+        Knob { numbers, ..self }
+    }
+
     /// The value within the bounds, as it is written; in words if it is none.
     pub(crate) fn bounded(&self, value: &str) -> Result<String, String> {
         let given = numbers(value).filter(|n| n.len() == self.numbers);
