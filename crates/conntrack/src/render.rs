@@ -71,11 +71,8 @@ fn head(page: &mut Page, table: &Table, place: &str) {
     }
     if let (Some(buckets), Some(each), Some(chain)) = (fill.buckets, fill.entries_per_bucket, fill.mean_chain)
     {
-        page.line(
-            &format!("{} buckets: {each:.2} entries per bucket, mean chain {chain:.2}", count(buckets)),
-            1,
-            None,
-        );
+        let text = format!("{} buckets: {each:.2} entries per bucket, mean chain {chain:.2}", count(buckets));
+        page.line(&text, 1, None);
     }
     if let Some(contents) = &table.contents {
         let which = if table.filtered { "match the filter" } else { "read" };
@@ -89,15 +86,12 @@ fn head(page: &mut Page, table: &Table, place: &str) {
         } else {
             String::new()
         };
-        page.line(
-            &format!(
-                "{} entries {which} in {:.0} ms{v6}{traffic}",
-                count(contents.entries),
-                table.reading.took_ms
-            ),
-            1,
-            None,
+        let text = format!(
+            "{} entries {which} in {:.0} ms{v6}{traffic}",
+            count(contents.entries),
+            table.reading.took_ms
         );
+        page.line(&text, 1, None);
     }
 }
 
@@ -194,16 +188,13 @@ fn times(page: &mut Page, table: &Table, contents: &Contents) {
         && let (above, all @ 1..) = old(idle)
     {
         let timeout = table.settings.get("nf_conntrack_tcp_timeout_established").copied().unwrap_or(0);
-        page.line(
-            &format!(
-                "{} of {} established TCP connections have been idle for an hour or more (timeout {})",
-                count(above),
-                count(all),
-                duration(timeout as f64)
-            ),
-            1,
-            None,
+        let text = format!(
+            "{} of {} established TCP connections have been idle for an hour or more (timeout {})",
+            count(above),
+            count(all),
+            duration(timeout as f64)
         );
+        page.line(&text, 1, None);
     }
     if let Some(age) = &contents.times.age {
         let (above, all) = old(age);
@@ -213,38 +204,42 @@ fn times(page: &mut Page, table: &Table, contents: &Contents) {
 
 fn rankings(page: &mut Page, contents: &Contents) {
     let all = contents.entries;
-    let row = |entries: u64, error: u64, sum: Option<u64>, what: String| {
-        let sure = if error > 0 { format!("≤{}", count(entries)) } else { count(entries) };
-        let what = sum.map_or(what.clone(), |b| format!("{what} ({})", bytes(b)));
-        vec![sure, share(entries, all), what]
-    };
-    let sources = &contents.sources;
-    let rows: Vec<_> =
-        sources.top.iter().map(|s| row(s.entries, s.error, s.bytes, s.address.clone())).collect();
-    ranking(page, "Top sources", "source", sources, &rows);
-    let to = &contents.destinations;
-    let rows: Vec<_> = to.top.iter().map(|s| row(s.entries, s.error, s.bytes, s.address.clone())).collect();
-    ranking(page, "Top destinations", "destination", to, &rows);
-    let ports = &contents.destination_ports;
-    let rows: Vec<_> =
-        ports.top.iter().map(|s| row(s.entries, s.error, s.bytes, s.service.clone())).collect();
-    ranking(page, "Top destination ports", "port", ports, &rows);
-    let talkers = &contents.talkers;
-    let rows: Vec<_> = talkers
-        .top
-        .iter()
-        .map(|t| row(t.entries, t.error, t.bytes, format!("{} -> {} {}", t.source, t.destination, t.service)))
-        .collect();
-    ranking(page, "Top talkers", "source -> destination and port", talkers, &rows);
+    let Contents { sources, destinations, destination_ports: ports, talkers, .. } = contents;
+    ranking(page, all, ("Top sources", "source"), sources, |s| {
+        (s.entries, s.error, s.bytes, s.address.clone())
+    });
+    ranking(page, all, ("Top destinations", "destination"), destinations, |d| {
+        (d.entries, d.error, d.bytes, d.address.clone())
+    });
+    ranking(page, all, ("Top destination ports", "port"), ports, |p| {
+        (p.entries, p.error, p.bytes, p.service.clone())
+    });
+    ranking(page, all, ("Top talkers", "source -> destination and port"), talkers, |t| {
+        (t.entries, t.error, t.bytes, format!("{} -> {} {}", t.source, t.destination, t.service))
+    });
 }
 
-fn ranking<T>(page: &mut Page, title: &str, what: &str, ranking: &Ranking<T>, rows: &[Vec<String>]) {
-    if rows.is_empty() {
+/// `row` returns the entries of a key, by how much they may be too many, its bytes, and its name.
+fn ranking<T>(
+    page: &mut Page,
+    all: u64,
+    (title, what): (&str, &str),
+    ranking: &Ranking<T>,
+    row: impl Fn(&T) -> (u64, u64, Option<u64>, String),
+) {
+    if ranking.top.is_empty() {
         return;
     }
+    let cells = |key: &T| {
+        let (entries, error, sum, name) = row(key);
+        let sure = if error > 0 { format!("≤{}", count(entries)) } else { count(entries) };
+        let name = sum.map_or(name.clone(), |b| format!("{name} ({})", bytes(b)));
+        vec![sure, share(entries, all), name]
+    };
+    let rows: Vec<_> = ranking.top.iter().map(cells).collect();
     let least = if ranking.exact { "" } else { "at least " };
     page.section(&format!("{title} ({least}{} in all)", count(ranking.distinct)));
-    page.columns(&["entries", "share", what], rows);
+    page.columns(&["entries", "share", what], &rows);
     beyond(page, ranking);
 }
 
@@ -252,11 +247,9 @@ fn ranking<T>(page: &mut Page, title: &str, what: &str, ranking: &Ranking<T>, ro
 fn beyond<T>(page: &mut Page, ranking: &Ranking<T>) {
     if !ranking.exact {
         let error = count(ranking.error_at_most);
-        page.line(
-            &format!("more keys than are counted one by one: no figure is too high by more than {error}"),
-            1,
-            Some(Tone::Faint),
-        );
+        let text =
+            format!("more keys than are counted one by one: no figure is too high by more than {error}");
+        page.line(&text, 1, Some(Tone::Faint));
     }
 }
 
@@ -288,18 +281,15 @@ fn nat(page: &mut Page, contents: &Contents) {
     beyond(page, pools);
     // From about 98 % on, one in a hundred is refused.
     for p in pools.top.iter().filter(|p| p.refused_ratio >= 0.001) {
-        page.line(
-            &format!(
-                "{} -> {} {}/{}: a new connection finds no port with a chance of about {}",
-                p.outside,
-                p.destination,
-                p.protocol,
-                p.destination_port,
-                percent(p.refused_ratio)
-            ),
-            1,
-            Some(Tone::Bad),
+        let text = format!(
+            "{} -> {} {}/{}: a new connection finds no port with a chance of about {}",
+            p.outside,
+            p.destination,
+            p.protocol,
+            p.destination_port,
+            percent(p.refused_ratio)
         );
+        page.line(&text, 1, Some(Tone::Bad));
     }
 }
 
@@ -311,11 +301,10 @@ fn memory(page: &mut Page, memory: &Memory) {
             _ if memory.extensions_always => "every new entry gets them by a setting".to_owned(),
             _ => "seen on none".to_owned(),
         };
-        page.line(
-            &format!("an entry takes {entry} B, and {extension} B more with extensions (NAT, counters, ...; {seen})"),
-            1,
-            None,
+        let text = format!(
+            "an entry takes {entry} B, and {extension} B more with extensions (NAT, counters, ...; {seen})"
         );
+        page.line(&text, 1, None);
     }
     let one = |name: &str, value: Option<u64>| value.map(|v| vec![bytes(v), name.to_owned()]);
     let rows: Vec<Vec<String>> = [
@@ -350,36 +339,27 @@ fn propose(page: &mut Page, memory: &Memory, proposed: &Proposed) {
         }
         _ => "a cost that only root can read the sizes of".to_owned(),
     };
-    page.line(
-        &format!(
-            "nf_conntrack_max = {} with {} buckets would take, when full, {cost}",
-            count(proposed.max),
-            count(proposed.buckets)
-        ),
-        1,
-        None,
+    let text = format!(
+        "nf_conntrack_max = {} with {} buckets would take, when full, {cost}",
+        count(proposed.max),
+        count(proposed.buckets)
     );
+    page.line(&text, 1, None);
     if let Some(chain) = proposed.mean_chain_now {
-        page.line(
-            &format!(
-                "mean chain then: {:.1} with those buckets, {chain:.1} with the buckets as they are now",
-                proposed.mean_chain
-            ),
-            1,
-            None,
+        let text = format!(
+            "mean chain then: {:.1} with those buckets, {chain:.1} with the buckets as they are now",
+            proposed.mean_chain
         );
+        page.line(&text, 1, None);
     }
     if let (Some(wanted), Some(available)) = (proposed.bytes_with_extensions, memory.available_bytes)
         && wanted.saturating_sub(memory.now_bytes.unwrap_or(0)) > available
     {
-        page.line(
-            &format!(
-                "with extensions that is more than the {} that this machine has available now",
-                bytes(available)
-            ),
-            1,
-            Some(Tone::Bad),
+        let text = format!(
+            "with extensions that is more than the {} that this machine has available now",
+            bytes(available)
         );
+        page.line(&text, 1, Some(Tone::Bad));
     }
 }
 
