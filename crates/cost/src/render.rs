@@ -79,14 +79,11 @@ fn text(answer: &Answer, style: Style) -> String {
     let mut out = String::new();
     let total = format!("{currency} total");
     let period = if question.hours == Amount::from(HOURS_PER_MONTH) { " (a month)" } else { "" };
-    heading(
-        &mut out,
-        style,
-        &format!(
-            "Cost of {} GB out and {} GB in over {} h{period}",
-            question.gb_out, question.gb_in, question.hours
-        ),
+    let text = format!(
+        "Cost of {} GB out and {} GB in over {} h{period}",
+        question.gb_out, question.gb_in, question.hours
     );
+    heading(&mut out, style, &text);
     let rows =
         answer.bills.iter().map(|b| vec![b.option.clone(), money(b.fixed), money(b.traffic), money(b.total)]);
     out += &table(style, &["option", "fixed", "by traffic", &total], rows, &[1, 2, 3]);
@@ -121,14 +118,11 @@ fn text(answer: &Answer, style: Style) -> String {
     heading(&mut out, style, "Prices");
     for option in &answer.prices {
         let note = option.note.as_ref().map(|n| format!(" ({n})")).unwrap_or_default();
-        sentence(
-            &mut out,
-            style,
-            &format!(
-                "{}: {}, region {}, as of {}. Source: {}{note}",
-                option.name, option.title, option.region, option.as_of, option.source
-            ),
+        let text = format!(
+            "{}: {}, region {}, as of {}. Source: {}{note}",
+            option.name, option.title, option.region, option.as_of, option.source
         );
+        sentence(&mut out, style, &text);
     }
     sentence(&mut out, style, CHECK);
     out
@@ -167,14 +161,11 @@ fn unit_costs(out: &mut String, style: Style, answer: &Answer) {
     });
     *out += &table(style, &columns, rows, &[2, 3, 4, 5, 6]);
     for u in answer.unit_costs.iter().filter(|u| u.used_ratio > Amount::from(1)) {
-        sentence(
-            out,
-            style,
-            &format!(
-                "{}: the traffic asked for is more than the measured rate can carry in the time.",
-                u.option
-            ),
+        let text = format!(
+            "{}: the traffic asked for is more than the measured rate can carry in the time.",
+            u.option
         );
+        sentence(out, style, &text);
     }
 }
 

@@ -53,6 +53,16 @@ impl Markup {
         self.open(tag, attributes).text(text).close()
     }
 
+    /// A paragraph in smaller letters.
+    pub(crate) fn note(&mut self, text: &str) -> &mut Self {
+        self.leaf("p", &[("class", "note")], text)
+    }
+
+    /// The words under a figure.
+    pub(crate) fn caption(&mut self, text: &str) -> &mut Self {
+        self.leaf("figcaption", &[], text)
+    }
+
     /// An element without content.
     pub(crate) fn empty(&mut self, tag: &'static str, attributes: &[(&str, &str)]) -> &mut Self {
         self.tag(tag, attributes);

@@ -24,15 +24,12 @@ pub fn terminal(run: &Run, to: Terminal) -> String {
     out.push_str(&bold(ellipsis(&line(&run.title), to.width())).painted(to));
     out.push('\n');
     let Some(results) = &run.results else {
-        out.push_str(&paragraph(
-            &format!(
-                "{}; no results: {}",
-                words::plural(run.trials.len(), "trial"),
-                words::status(&run.status)
-            ),
-            0,
-            to,
-        ));
+        let text = format!(
+            "{}; no results: {}",
+            words::plural(run.trials.len(), "trial"),
+            words::status(&run.status)
+        );
+        out.push_str(&paragraph(&text, 0, to));
         return out;
     };
     let seconds = run.trials.iter().map(|t| t.start_s + t.took_s).fold(0.0, f64::max);

@@ -128,7 +128,7 @@ fn figure(out: &mut Markup, (id, title, unit): (&str, &str, Unit), lines: &[Name
     };
     out.open("figure", &[]);
     if !draw(out, &subject, lines) {
-        out.leaf("figcaption", &[], &format!("{title}: nothing was measured."));
+        out.caption(&format!("{title}: nothing was measured."));
     }
     out.close();
 }
@@ -178,7 +178,7 @@ fn delay(out: &mut Markup, recording: &FlowsRecording) {
     };
     out.open("figure", &[]);
     if !draw(out, &subject, &lines) {
-        out.leaf("figcaption", &[], "No round trip was measured.");
+        out.caption("No round trip was measured.");
     }
     out.close();
 }
@@ -198,7 +198,7 @@ fn times(out: &mut Markup, recording: &FlowsRecording) {
     };
     out.open("figure", &[]);
     if !draw(out, &subject, &[line]) {
-        out.leaf("figcaption", &[], "No answer came in time.");
+        out.caption("No answer came in time.");
     }
     out.close();
 }

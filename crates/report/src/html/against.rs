@@ -12,12 +12,9 @@ use crate::spread;
 use crate::words::{floor_text, plural};
 
 pub(super) fn section(out: &mut Markup, run: &Run, results: &Results, rows: &[PairRow<'_>]) {
-    out.leaf(
-        "p",
-        &[("class", "note")],
-        "Two workloads inside one variant, compared within rounds: each mark is the estimated effect of the first \
-         against the second, each line its 95 % interval. The shaded band is the greater noise floor of the two. \
-         Holm's correction is over the variants of a metric.",
+    out.note("Two workloads inside one variant, compared within rounds: each mark is the estimated effect of the first \
+             against the second, each line its 95 % interval. The shaded band is the greater noise floor of the two. \
+             Holm's correction is over the variants of a metric.",
     );
     for (i, pair) in rows.chunk_by(PairRow::same_pair).enumerate() {
         out.leaf("h3", &[], &pair[0].title());
@@ -44,11 +41,8 @@ fn spreads(out: &mut Markup, rows: &[spread::Spread]) {
     let mut title = spread::TITLE.to_owned();
     title[..1].make_ascii_uppercase();
     out.leaf("h3", &[], &title);
-    out.leaf(
-        "p",
-        &[("class", "note")],
-        "The coefficient of variation of each rate from trial to trial: of two workloads that measure the same thing, the one \
-         that repeats better tells smaller differences apart.",
+    out.note("The coefficient of variation of each rate from trial to trial: of two workloads that measure the same thing, the one \
+             that repeats better tells smaller differences apart.",
     );
     out.open("div", &[("class", "wide")]).open("table", &[]).open("thead", &[]).open("tr", &[]);
     for head in ["workload", "metric", "variant", "value", "coefficient of variation"] {

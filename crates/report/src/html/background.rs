@@ -28,7 +28,7 @@ pub(super) fn how_it_was_made(out: &mut Markup, run: &Run) {
     }
     out.leaf("h3", &[], "Scenario");
     let seed = format!("Run this again with seed {} for the same order of trials.", run.seed);
-    out.leaf("p", &[("class", "note")], &seed);
+    out.note(&seed);
     out.leaf("pre", &[], &block(&run.scenario_toml));
 }
 
@@ -177,9 +177,8 @@ fn facts(out: &mut Markup, term: &str, facts: &BTreeMap<String, String>, between
 const RULES: [(&str, &str); 11] = [
     (
         "n",
-        "Trials that count. A trial is one workload on one variant, once, from a fresh state; nothing \
-         shorter is \
-         compared, because the seconds of one trial depend on each other.",
+        "Trials that count. A trial is one workload on one variant, once, from a fresh state; nothing shorter \
+         is compared, because the seconds of one trial depend on each other.",
     ),
     (
         "Value",
@@ -211,16 +210,13 @@ const RULES: [(&str, &str); 11] = [
     (
         "Noise floor",
         "How far the baseline is from its own A/A twin: 95th percentile over rounds. A difference below it \
-         may be \
-         the testbed's.",
+         may be the testbed's.",
     ),
     (
         "▲ better, ▼ worse",
-        "Significant at 5 % after Holm's correction over the variants of a metric, and an estimate beyond \
-         the noise \
-         floor. “faster” and “slower” speak of rates and times, “more” and “less” of everything else. ◆ \
-         marks a \
-         difference of a metric that has no good direction.",
+        "Significant at 5 % after Holm's correction over the variants of a metric, and an estimate beyond the \
+         noise floor. “faster” and “slower” speak of rates and times, “more” and “less” of everything else. ◆ \
+         marks a difference of a metric that has no good direction.",
     ),
     ("= equivalent", "Two one-sided tests put the effect within the margin of equivalence."),
     (
@@ -229,15 +225,13 @@ const RULES: [(&str, &str); 11] = [
     ),
     (
         "? inconclusive",
-        "Neither a difference nor equivalence is shown; the number of rounds is a forecast from the spread \
-         so far. An \
-         interval may still exclude “no effect”, because the verdict is for all variants together.",
+        "Neither a difference nor equivalence is shown; the number of rounds is a forecast from the spread so \
+         far. An interval may still exclude “no effect”, because the verdict is for all variants together.",
     ),
     (
         "Added time",
         "Next to a percentage, the same effect in time units (the ratio applied to the baseline's value), \
-         because \
-         those add up along a path.",
+         because those add up along a path.",
     ),
 ];
 

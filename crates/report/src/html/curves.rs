@@ -7,12 +7,9 @@ use crate::escape::line;
 use crate::markup::Markup;
 
 pub(super) fn section(out: &mut Markup, curves: &[Curve<'_>]) {
-    out.leaf(
-        "p",
-        &[("class", "note")],
-        "The same trial at several values of one option. Upright bars are 95 % intervals over trials; an axis that spans \
-         more than two decades is logarithmic. Each value is compared with the baseline by itself, within rounds; Holm's \
-         correction is over the points of a variant's curve.",
+    out.note("The same trial at several values of one option. Upright bars are 95 % intervals over trials; an axis that spans \
+             more than two decades is logarithmic. Each value is compared with the baseline by itself, within rounds; Holm's \
+             correction is over the points of a variant's curve.",
     );
     for (i, curve) in curves.iter().enumerate() {
         out.open("h3", &[]).text(&line(&curve.family));

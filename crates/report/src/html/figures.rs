@@ -18,20 +18,13 @@ fn heading(out: &mut Markup, workload: &WorkloadInfo) {
 /// Forest plots, one figure per workload.
 pub(super) fn effects(out: &mut Markup, run: &Run, results: &Results) {
     let baseline = run.baseline().map_or("the baseline".to_owned(), line);
-    out.leaf(
-        "p",
-        &[("class", "note")],
-        &format!(
-            "Each mark is the estimated effect against {baseline}, each line its 95 % interval. The shaded \
-             band is the \
-             noise floor ({baseline} against its own twin); dotted lines are the margin of equivalence \
-             (±{}). A mark \
-             to the left is less than the baseline, which is good or bad by the metric; colour and the \
-             words in the \
-             table tell which.",
-            percent(run.plan.equivalence_margin)
-        ),
-    );
+    out.note(&format!(
+        "Each mark is the estimated effect against {baseline}, each line its 95 % interval. The shaded \
+         band is the noise floor ({baseline} against its own twin); dotted lines are the margin of \
+         equivalence (±{}). A mark to the left is less than the baseline, which is good or bad by the \
+         metric; colour and the words in the table tell which.",
+        percent(run.plan.equivalence_margin)
+    ));
     for (i, workload) in workloads(run).enumerate() {
         heading(out, workload);
         out.open("figure", &[]);
@@ -53,10 +46,7 @@ pub(super) fn latency(out: &mut Markup, run: &Run) {
             heading(out, workload);
             out.open("figure", &[]);
             out.append(figure);
-            out.leaf(
-                "figcaption",
-                &[],
-                &format!(
+            out.caption(&format!(
                     "{}: all valid trials merged. A curve ends where fewer than six values lie beyond; one that begins \
                      at the lower edge begins below it. Further down is faster; both axes are logarithmic.",
                     line(histogram)
@@ -72,12 +62,9 @@ pub(super) fn latency(out: &mut Markup, run: &Run) {
 
 /// Load and gateway over time; memory, network and further series are folded.
 pub(super) fn time(out: &mut Markup, run: &Run) {
-    out.leaf(
-        "p",
-        &[("class", "note")],
-        "Median over the valid trials at each second of the measuring window; the band is the middle half \
-         of them. In \
-         the lab all hosts share one machine, so the gateway's CPU is the machine's.",
+    out.note(
+        "Median over the valid trials at each second of the measuring window; the band is the middle half of \
+         them. In the lab all hosts share one machine, so the gateway's CPU is the machine's.",
     );
     let mut any = false;
     for (i, workload) in workloads(run).enumerate() {
@@ -152,14 +139,9 @@ fn key(out: &mut Markup, run: &Run, index: usize) {
 
 /// Every single trial of every headline metric.
 pub(super) fn every_trial(out: &mut Markup, run: &Run, results: &Results) {
-    out.leaf(
-        "p",
-        &[("class", "note")],
-        "One dot per trial, the first round at the top of its lane and the last at the bottom, so that \
-         drift shows; × is \
-         a void trial. The upright line is the estimate, the shade its 95 % interval. How far the baseline \
-         and its A/A \
-         twin differ is what the testbed does by itself.",
+    out.note("One dot per trial, the first round at the top of its lane and the last at the bottom, so that drift \
+             shows; × is a void trial. The upright line is the estimate, the shade its 95 % interval. How far the \
+             baseline and its A/A twin differ is what the testbed does by itself.",
     );
     for (i, workload) in run.workloads.iter().enumerate() {
         for (j, def) in headlines(results, workload).into_iter().enumerate() {

@@ -173,7 +173,7 @@ fn lead(out: &mut Markup, run: &Run, results: &Results) {
     }
     out.close();
     let widest = view::widest(run, results).map(|w| format!(" {}.", capital(&w))).unwrap_or_default();
-    out.leaf("p", &[("class", "note")], &format!("{}.{widest}", capital(&view::extent(run, results))));
+    out.note(&format!("{}.{widest}", capital(&view::extent(run, results))));
 }
 
 fn contents(out: &mut Markup, is_there: impl Fn(&str) -> bool) {

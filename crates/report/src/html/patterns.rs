@@ -14,25 +14,19 @@ use crate::words::plural;
 
 pub(super) fn section(out: &mut Markup, view: &View<'_>) {
     table(out, view);
-    out.leaf("p", &[("class", "note")], &view.floor());
+    out.note(&view.floor());
     out.open("figure", &[]);
     if boxes::draw(out, view, "boxes") {
-        out.leaf(
-            "figcaption",
-            &[],
-            "Round trips of all repeats: the box holds the middle half, its line is the median, whiskers reach from p1 to \
-             p99. Each dot is the average of one repeat, which had a connection of its own; the diamond is the average \
-             of the long trial.",
+        out.caption("Round trips of all repeats: the box holds the middle half, its line is the median, whiskers reach from p1 to \
+                 p99. Each dot is the average of one repeat, which had a connection of its own; the diamond is the average \
+                 of the long trial.",
         );
     }
     out.close();
     out.open("figure", &[]);
     if ecdf::draw(out, view, "ecdf") {
-        out.leaf(
-            "figcaption",
-            &[],
-            "The share of round trips that took at most so long, all repeats together, up to 99 %. Marks are at the \
-             quartiles. Steps are connections that met different gateways.",
+        out.caption("The share of round trips that took at most so long, all repeats together, up to 99 %. Marks are at the \
+                 quartiles. Steps are connections that met different gateways.",
         );
     }
     out.close();
@@ -91,11 +85,8 @@ fn table(out: &mut Markup, view: &View<'_>) {
 /// Writes the effect of each value of a label.
 fn dimensions(out: &mut Markup, view: &View<'_>) {
     out.leaf("h3", &[], "By dimension");
-    out.leaf(
-        "p",
-        &[("class", "note")],
-        "One value of a label against another, within rounds: the difference of the medians of the repeats, from variants \
-         that are the same in all other labels where there are such. Holm's correction is over the pairs of a dimension.",
+    out.note("One value of a label against another, within rounds: the difference of the medians of the repeats, from variants \
+             that are the same in all other labels where there are such. Holm's correction is over the pairs of a dimension.",
     );
     out.open("div", &[("class", "wide")]).open("table", &[]).open("thead", &[]).open("tr", &[]);
     for text in ["dimension", "values", "difference", "as a share", "made comparable by", "rounds"] {

@@ -14,14 +14,11 @@ use crate::words::plural;
 const FUNCTIONS: usize = 25;
 
 pub(super) fn section(out: &mut Markup, run: &Run, results: &Results) {
-    out.leaf(
-        "p",
-        &[("class", "note")],
-        "The kernel's call stacks, sampled by its clock during the measuring windows of all valid trials. Each sample \
-         counts once, for the part that its innermost function with a part belongs to. If the tester runs on the same \
-         machine, the functions in the stack tell its own share, which stands below. With a time per packet, a \
-         part's share of it is given in ns: such times add up along a path. After ± stands half the 95 % interval that \
-         the number of samples allows; how much trials differ comes on top.",
+    out.note("The kernel's call stacks, sampled by its clock during the measuring windows of all valid trials. Each sample \
+             counts once, for the part that its innermost function with a part belongs to. If the tester runs on the same \
+             machine, the functions in the stack tell its own share, which stands below. With a time per packet, a \
+             part's share of it is given in ns: such times add up along a path. After ± stands half the 95 % interval that \
+             the number of samples allows; how much trials differ comes on top.",
     );
     for (i, workload) in run.workloads.iter().enumerate() {
         let all = spent(run, results, workload);
@@ -108,7 +105,7 @@ fn graph(out: &mut Markup, workload: &WorkloadInfo, one: &Spent<'_>, id: &str) {
     out.leaf("summary", &[], &format!("{}: flame graph and functions", line(&one.variant.name)));
     out.open("figure", &[]);
     out.append(figure);
-    out.leaf("figcaption", &[], &caption(one)).close();
+    out.caption(&caption(one)).close();
     functions(out, one);
     out.close();
 }

@@ -13,12 +13,9 @@ use crate::words::{self, Tone, Words};
 /// One table per workload: metrics down, variants across. Metrics without a say in the stop rule follow,
 /// folded.
 pub(super) fn results(out: &mut Markup, run: &Run, results: &Results) {
-    out.leaf(
-        "p",
-        &[("class", "note")],
+    out.note(
         "Value with its 95 % interval over trials; under it the verdict against the baseline with the 95 % \
-         interval of \
-         the effect, from ratios within rounds.",
+         interval of the effect, from ratios within rounds.",
     );
     table(out, run, &view::rows(run, results, true), Some(results));
     let details = view::rows(run, results, false);
@@ -192,7 +189,7 @@ pub(super) fn split_interval(text: &str) -> (&str, Option<&str>) {
 
 /// Writes the costs of variants apart from traffic, and how they were measured.
 pub(super) fn setup_cost(out: &mut Markup, takes: &crate::setup_cost::SetupCost<'_>) {
-    out.leaf("p", &[("class", "note")], "Measured when the variant was set up, with no traffic on it.");
+    out.note("Measured when the variant was set up, with no traffic on it.");
     out.open("div", &[("class", "wide")]).open("table", &[]).open("thead", &[]).open("tr", &[]);
     out.leaf("th", &[("scope", "col")], "variant");
     takes.heads.iter().for_each(|head| {
@@ -257,12 +254,9 @@ pub(super) fn faults(out: &mut Markup, run: &Run, results: &Results) {
         out.leaf("p", &[], &text);
         return;
     }
-    out.leaf(
-        "p",
-        &[("class", "note")],
+    out.note(
         "A fault is something the tester did wrong; it never counts against a variant. Trials that are void \
-         because \
-         of one are left out of every comparison and marked × under “Every trial”.",
+         because of one are left out of every comparison and marked × under “Every trial”.",
     );
     out.open("div", &[("class", "wide")]).open("table", &[]).open("thead", &[]).open("tr", &[]);
     for head in ["fault", "workload", "variant", "trials", "left out", "the first one"] {

@@ -154,7 +154,7 @@ pub fn requirements_html(table: &Requirements) -> String {
         }
         out.close();
     }
-    out.leaf("h2", &[], TABLE).leaf("p", &[("class", "note")], &LEGEND.replace('`', ""));
+    out.leaf("h2", &[], TABLE).note(&LEGEND.replace('`', ""));
     out.open("div", &[("class", "wide")]).open("table", &[]).open("thead", &[]).open("tr", &[]);
     out.leaf("th", &[], "row");
     for subject in &table.subjects {
