@@ -167,69 +167,53 @@ impl Change {
         match self {
             Change::Sysctl { name, old, new } => {
                 // An interface that is gone took its settings along. Another program set any value other than weir's.
-                match sysctl::get_optional(&kernel(), name)? {
-                    Some(now) if now == *new => Ok(sysctl::set(&kernel(), name, old)?),
-                    _ => Ok(()),
+                if sysctl::get_optional(&kernel(), name)?.is_some_and(|now| now == *new) {
+                    sysctl::set(&kernel(), name, old)?;
                 }
             }
-            Change::Offload { interface, feature, on } => interface::undo_offload(interface, feature, *on),
-            Change::Steering { interface, old, new } => interface::undo_steering(interface, old, new),
+            Change::Offload { interface, feature, on } => interface::undo_offload(interface, feature, *on)?,
+            Change::Steering { interface, old, new } => interface::undo_steering(interface, old, new)?,
             Change::NftTable { family, table } => {
                 if nft_table_exists(family, table)? {
                     command::run("nft", &["delete", "table", family, table])?;
                 }
-                Ok(())
             }
             Change::IptablesBase { family, table, table_existed, chains } => {
-                remove_bases(family, table, *table_existed, chains)
+                remove_bases(family, table, *table_existed, chains)?;
             }
             Change::IptablesChain { program, table, chain } => {
                 if iptables_chain_exists(program, table, chain)? {
                     command::run(program, &["-w", "-t", table, "-F", chain])?;
                     command::run(program, &["-w", "-t", table, "-X", chain])?;
                 }
-                Ok(())
             }
             Change::IptablesRule { program, .. } => {
                 if command::succeeds(program, &self.iptables("-C"))? {
                     command::run(program, &self.iptables("-D"))?;
                 }
-                Ok(())
             }
             Change::Route { .. } => {
                 if !command::run("ip", &self.route("show"))?.trim().is_empty() {
                     command::run("ip", &self.route("del"))?;
                 }
-                Ok(())
             }
-            Change::Routes { family, protocol } => routes::flush(*family, *protocol),
-            Change::Ipset { set } => crate::allow_list::remove_ipset(set),
-            Change::Filter { tag } => {
-                crate::allow_list::remove_filter(tag);
-                Ok(())
-            }
-            Change::Publish { tag } => {
-                crate::bpf_publish::HELD.remove(tag);
-                Ok(())
-            }
-            Change::Stateless { tag } => {
-                crate::bpf_stateless::HELD.remove(tag);
-                Ok(())
-            }
-            Change::Fastpath { tag } => {
-                crate::fastpath::HELD.remove(tag);
-                Ok(())
-            }
-            Change::Tuned { tag } => crate::tuned::remove(tag),
-            Change::Engine(state) => state.undo(),
+            Change::Routes { family, protocol } => routes::flush(*family, *protocol)?,
+            Change::Ipset { set } => crate::allow_list::remove_ipset(set)?,
+            Change::Filter { tag } => crate::allow_list::remove_filter(tag),
+            Change::Publish { tag } => crate::bpf_publish::HELD.remove(tag),
+            Change::Stateless { tag } => crate::bpf_stateless::HELD.remove(tag),
+            Change::Fastpath { tag } => crate::fastpath::HELD.remove(tag),
+            Change::Tuned { tag } => crate::tuned::remove(tag)?,
+            Change::Engine(state) => state.undo()?,
             Change::Commands { remove, environment, limit_s, .. } => {
                 // Each command runs even if an earlier one failed; the first failure is returned.
                 let limit = Duration::from_secs(*limit_s);
                 let results: Vec<_> =
                     remove.iter().map(|line| command::shell(line, environment, limit)).collect();
-                results.into_iter().find_map(Result::err).map_or(Ok(()), Err)
+                results.into_iter().try_for_each(|result| result.map(drop))?;
             }
         }
+        Ok(())
     }
 
     /// For what a snapshot of the rules does not show.
