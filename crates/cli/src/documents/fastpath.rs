@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use weir_fastpath::{Exclusion, Explained, FastpathPlan, Flow, Now, Top, Wanted};
+use weir_fastpath::{Exclusion, Explained, Flow, Now, Top, Wanted};
 
 use super::{Set, StatusSet};
 

@@ -45,12 +45,10 @@ pub(super) fn add(list: &mut List, args: &ListArgs, selection: &Selection) -> Re
     let folder = cache.folder().display().to_string();
     if !missing.is_empty() {
         let missing = missing.join(", ");
-        return Err(Failure::new(
-            MISSING,
-            format!(
-                "{folder} has no file of {missing}: run `weir allow update`, name a FILE, or choose with --registry"
-            ),
-        ));
+        let text = format!(
+            "{folder} has no file of {missing}: run `weir allow update`, name a FILE, or choose with --registry"
+        );
+        return Err(Failure::new(MISSING, text));
     }
     let old: Vec<String> = ages
         .iter()

@@ -62,13 +62,11 @@ fn wanted(args: &ApplyArgs) -> Result<Wanted, Failure> {
     }
     let chains = passed_by.join("; ");
     if !args.force {
-        return Err(Failure::new(
-            NOT_MET,
-            format!(
-                "packets would bypass rules that drop some of them: {chains}; nothing was changed (--force applies it \
-                 nevertheless; weir allow filters before it)"
-            ),
-        ));
+        let text = format!(
+            "packets would bypass rules that drop some of them: {chains}; nothing was changed (--force applies it \
+             nevertheless; weir allow filters before it)"
+        );
+        return Err(Failure::new(NOT_MET, text));
     }
     eprintln!("warning: packets are not seen any more by: {}", line(&chains));
     Ok(wanted)

@@ -102,13 +102,11 @@ fn of(
         "Clients in the network of {} cannot reach it by {}: {entries} connections were never answered through this host.",
         group.reply_source, finding.object
     );
-    finding.seen(
-        Plane::Connections,
-        format!(
-            "{entries} entries: {client} asks {} {service}, which is sent to {}, and keeps its source; none is answered",
-            group.destination, group.reply_source
-        ),
+    let text = format!(
+        "{entries} entries: {client} asks {} {service}, which is sent to {}, and keeps its source; none is answered",
+        group.destination, group.reply_source
     );
+    finding.seen(Plane::Connections, text);
     if let Some((interface, _)) = interface {
         finding.seen(Plane::Interfaces, format!("client and server are both behind {}", interface.name));
     }
