@@ -4,7 +4,7 @@ mod udp;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_flows::{Network, Reading, RoundTrips, Side, end_of_bucket};
+use weir_flows::{Limiter, Network, Reading, RoundTrips, Side, end_of_bucket};
 
 use crate::page::{Group, Metric, Page};
 
@@ -17,8 +17,8 @@ use crate::page::{Group, Metric, Page};
 pub struct Names {
     most: usize,
     named: BTreeSet<String>,
-    /// The last value of each counter, by its name, network and side.
-    shown: BTreeMap<(&'static str, String, &'static str), f64>,
+    /// The last value of each counter, by its name, network and other labels.
+    shown: BTreeMap<(&'static str, String, [&'static str; 2]), f64>,
 }
 
 impl Names {
@@ -27,9 +27,26 @@ impl Names {
         Names { most, named: BTreeSet::new(), shown: BTreeMap::new() }
     }
 
-    /// The value, or the last one if that was greater.
-    pub(super) fn grown(&mut self, name: &'static str, network: &str, side: &'static str, value: f64) -> f64 {
-        let shown = self.shown.entry((name, network.to_owned(), side)).or_default();
+    /// The value, or the last one if that was greater. `label` is the side, or what tells series of the metric apart otherwise.
+    pub(super) fn grown(
+        &mut self,
+        name: &'static str,
+        network: &str,
+        label: &'static str,
+        value: f64,
+    ) -> f64 {
+        self.grown_by_two(name, network, [label, ""], value)
+    }
+
+    /// The same of a metric with two labels beside the network.
+    fn grown_by_two(
+        &mut self,
+        name: &'static str,
+        network: &str,
+        labels: [&'static str; 2],
+        value: f64,
+    ) -> f64 {
+        let shown = self.shown.entry((name, network.to_owned(), labels)).or_default();
         *shown = shown.max(value);
         *shown
     }
@@ -121,6 +138,11 @@ static ICMP: Metric = Metric::counter(
     &["meaning"],
     "ICMP errors about tracked flows; `weir flows` shows who sent them.",
 );
+static LIMITED: Metric = Metric::counter(
+    "network_limited_seconds_total",
+    &["network", "side", "limit"],
+    "Time of all flows of the side as senders, by what limited them: application, receiver, network, sender, unclear.",
+);
 static ROUND_TRIPS: Metric = Metric::histogram(
     "network_round_trip_seconds",
     &["network", "side"],
@@ -132,7 +154,8 @@ pub(crate) static GROUP: Group = Group {
     title: "Flows",
     about: "TCP and UDP that pass this host, as `weir flows` shows them, read every 2 s. `side` is `client` or `server`. The \
             first `--networks` networks (50) have series of their own, for as long as weir runs; all others share the label \
-            `other`. Each network has 2 x 50 series, and 42 of QUIC and DNS.",
+            `other`. Each network has 2 x 55 series, and 42 of QUIC and DNS. Idle connections count as limited by their \
+            application.",
     metrics: &[
         &FLOWS,
         &CAPACITY,
@@ -153,6 +176,7 @@ pub(crate) static GROUP: Group = Group {
         &COUNTERS[11].0,
         &COUNTERS[12].0,
         &COUNTERS[13].0,
+        &LIMITED,
         &ROUND_TRIPS,
         &ICMP,
         &udp::FLOWS,
@@ -222,7 +246,23 @@ pub fn flows(page: &mut Page, reading: &Reading, names: &mut Names) {
             family.value(&[network, side], value);
         }
     }
+    limited(page, &rows, names);
     round_trips(page, &rows);
+}
+
+/// The time that is charged by the state of a silent flow is charged anew with its next packet, so that a sum may go down.
+fn limited(page: &mut Page, rows: &[Row], names: &mut Names) {
+    let mut family = page.family(&LIMITED);
+    for ((network, side), sides) in rows {
+        let mut write = |limit: &'static str, seconds: f64| {
+            let value = names.grown_by_two(LIMITED.name, network, [*side, limit], seconds);
+            family.value(&[network, side, limit], value);
+        };
+        for limiter in Limiter::ALL {
+            write(limiter.word(), sides.iter().map(|s| s.limits.of(limiter)).sum());
+        }
+        write("unclear", sides.iter().map(|s| s.limits.unclear_seconds).sum());
+    }
 }
 
 fn round_trips(page: &mut Page, rows: &[Row]) {
@@ -333,6 +373,41 @@ mod tests {
             has(&page, &format!("weir_network_dns_answer_seconds_count{label}}} 8"));
             has(&page, &format!("weir_network_dns_answer_seconds_sum{label}}} 0.00032"));
         }
+    }
+
+    #[test]
+    fn limits_are_seconds_by_network_and_side_and_never_fall() {
+        let mut names = Names::new(1);
+        let mut pages = |receiver: f64, network: f64| {
+            let mut reading = reading(&["a", "b", "c"]);
+            for one in &mut reading.networks {
+                let limits = &mut one.server_side.limits;
+                (limits.receiver_seconds, limits.network_seconds, limits.unclear_seconds) =
+                    (receiver, network, 0.25);
+            }
+            page(&reading, &mut names)
+        };
+        let series = |network: &str, side: &str, limit: &str, value: &str| {
+            format!(
+                "weir_network_limited_seconds_total{{network=\"{network}\",side=\"{side}\",limit=\"{limit}\"}} {value}"
+            )
+        };
+        let first = pages(4.0, 1.5);
+        for (limit, value, twice) in [
+            ("application", "0", "0"),
+            ("receiver", "4", "8"),
+            ("network", "1.5", "3"),
+            ("sender", "0", "0"),
+            ("unclear", "0.25", "0.5"),
+        ] {
+            has(&first, &series("a", "server", limit, value));
+            has(&first, &series("other", "server", limit, twice));
+            has(&first, &series("a", "client", limit, "0"));
+        }
+        // The time of a silent flow goes to another limit with its next packet.
+        let second = pages(3.0, 2.5);
+        has(&second, &series("a", "server", "receiver", "4"));
+        has(&second, &series("a", "server", "network", "2.5"));
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub use limits::{Limiter, Limits};
 pub use networks::{Grouping, Network, masked};
 pub use reading::{Flow, FlowState, NotTracked, Reading};
 pub use render::render;
-pub use side::{RoundTrips, Side, end_of_bucket};
+pub use side::{BusierLimit, RoundTrips, Side, end_of_bucket};
 pub use udp::{Dns, Udp, UdpFlow, UdpKind, UdpSide, UdpState};
 pub use watch::{MOST_FLOWS, Options, Watch};
 

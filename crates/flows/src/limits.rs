@@ -6,8 +6,8 @@ use serde::Serialize;
 use crate::shared::{self, WeirFlow};
 use crate::table::is;
 
-/// A shorter time says nothing about a flow, ns.
-const LEAST_NS: u64 = 1_000_000_000;
+/// A shorter time says nothing about a flow, seconds.
+const LEAST_SECONDS: f64 = 1.0;
 /// Segments under way without any answer for this time wait for the network, ns: the first time-out of RFC 6298.
 const SILENCE_NS: u64 = 1_000_000_000;
 
@@ -26,6 +26,10 @@ pub enum Limiter {
 }
 
 impl Limiter {
+    /// All of them.
+    pub const ALL: [Limiter; 4] =
+        [Limiter::Application, Limiter::Receiver, Limiter::Network, Limiter::Sender];
+
     /// One word for people.
     pub fn word(self) -> &'static str {
         match self {
@@ -55,6 +59,26 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// The times of several flows, and the limit of all of it.
+    pub fn sum<'a>(parts: impl IntoIterator<Item = &'a Limits>) -> Self {
+        let add = |sum: Limits, part: &Limits| Limits {
+            by: None,
+            application_seconds: sum.application_seconds + part.application_seconds,
+            receiver_seconds: sum.receiver_seconds + part.receiver_seconds,
+            network_seconds: sum.network_seconds + part.network_seconds,
+            sender_seconds: sum.sender_seconds + part.sender_seconds,
+            unclear_seconds: sum.unclear_seconds + part.unclear_seconds,
+        };
+        parts.into_iter().fold(Limits::default(), add).judged()
+    }
+
+    /// The same times with [`Limits::by`] of them.
+    fn judged(self) -> Self {
+        let all = self.seconds();
+        let is_most = |limiter: &Limiter| all >= LEAST_SECONDS && 2.0 * self.of(*limiter) >= all;
+        Limits { by: Limiter::ALL.into_iter().find(is_most), ..self }
+    }
+
     /// All time, seconds.
     pub fn seconds(&self) -> f64 {
         self.of(Limiter::Application)
@@ -109,24 +133,16 @@ impl Waits {
     }
 
     pub(crate) fn report(&self) -> Limits {
-        const OF: [(Limiter, u64); 4] = [
-            (Limiter::Application, shared::WEIR_BY_APPLICATION),
-            (Limiter::Receiver, shared::WEIR_BY_RECEIVER),
-            (Limiter::Network, shared::WEIR_BY_NETWORK),
-            (Limiter::Sender, shared::WEIR_BY_SENDER),
-        ];
-        let all: u64 = self.0.iter().sum();
-        let at = |limit: u64| self.0[limit as usize];
-        let most = OF.iter().find(|(_, limit)| all >= LEAST_NS && 2 * at(*limit) >= all);
-        let seconds = |limit: u64| at(limit) as f64 / 1e9;
-        Limits {
-            by: most.map(|(limiter, _)| *limiter),
+        let seconds = |limit: u64| self.0[limit as usize] as f64 / 1e9;
+        let times = Limits {
+            by: None,
             application_seconds: seconds(shared::WEIR_BY_APPLICATION),
             receiver_seconds: seconds(shared::WEIR_BY_RECEIVER),
             network_seconds: seconds(shared::WEIR_BY_NETWORK),
             sender_seconds: seconds(shared::WEIR_BY_SENDER),
             unclear_seconds: seconds(shared::WEIR_BY_UNCLEAR),
-        }
+        };
+        times.judged()
     }
 }
 
@@ -169,6 +185,22 @@ mod tests {
         let three = Waits([0, 0, SECOND, 3 * SECOND, 0]).report();
         assert_eq!((three.words(), three.seconds()), ("sender 75 %".to_owned(), 4.0));
         assert_eq!(Limits::default().words(), "-");
+    }
+
+    #[test]
+    fn a_sum_has_a_limit_of_its_own() {
+        let [short, long] =
+            [[0, SECOND / 2, 0, 0, 0], [SECOND, 0, 0, 2 * SECOND, 0]].map(|t| Waits(t).report());
+        assert_eq!((short.by, long.by), (None, Some(Limiter::Sender)));
+        let both = Limits::sum([&short, &long]);
+        assert_eq!((both.seconds(), both.by, both.receiver_seconds), (3.5, Some(Limiter::Sender), 0.5));
+        let twice = Limits::sum([&short, &short]);
+        assert_eq!((twice.by, twice.share()), (Some(Limiter::Receiver), Some(1.0)), "a second in all");
+        assert_eq!(
+            Limits::sum([&long, &Waits([0, 3 * SECOND, 0, 0, 0]).report()]).by,
+            Some(Limiter::Receiver)
+        );
+        assert_eq!(Limits::sum([]), Limits::default());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::fraction::Fraction;
 use crate::icmp::IcmpReporter;
 use crate::networks::Network;
 use crate::reading::{Flow, FlowState, Reading};
-use crate::side::Side;
+use crate::side::{BusierLimit, Side};
 
 const LEGEND: &str = "RTT: the smallest round trip between here and the client (c) or the server (s). From, to: the share of segments \
                       lost between here and that side. Limit: who keeps the side that sent more (> the client, < the server) from sending faster, and \
@@ -53,12 +53,6 @@ fn loss(part: &Fraction, wide: bool) -> String {
     }
 }
 
-/// Who limits the side that sent more.
-fn limit(client: &Side, server: &Side) -> String {
-    let (side, way) = if server.bytes > client.bytes { (server, "<") } else { (client, ">") };
-    side.limits.by.map_or("-".to_owned(), |_| format!("{way} {}", side.limits.words()))
-}
-
 /// Round trips and losses of both sides.
 fn path(client: &Side, server: &Side, wide: bool) -> impl Iterator<Item = String> {
     let trips = [client, server].map(|side| round_trips(side, wide));
@@ -70,7 +64,7 @@ fn network_row(network: &Network, wide: bool) -> Vec<String> {
     let name = network.network.clone().unwrap_or_else(|| "(others)".to_owned());
     let bytes = network.client_side.bytes + network.server_side.bytes;
     let mut row = vec![name, units::count(network.flows), units::bytes(bytes)];
-    row.push(limit(&network.client_side, &network.server_side));
+    row.push(BusierLimit::of(&network.client_side, &network.server_side).words());
     row.extend(path(&network.client_side, &network.server_side, wide));
     row
 }
@@ -86,7 +80,7 @@ fn flow_row(flow: &Flow, wide: bool) -> Vec<String> {
         FlowState::Reset => " reset by client",
     };
     let mut row = vec![format!("{} > {}{state}", flow.client, flow.server), units::bytes(flow.bytes())];
-    row.push(limit(&flow.client_side, &flow.server_side));
+    row.push(BusierLimit::of(&flow.client_side, &flow.server_side).words());
     row.extend(path(&flow.client_side, &flow.server_side, wide));
     row
 }

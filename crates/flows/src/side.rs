@@ -230,9 +230,53 @@ pub struct Side {
     pub limits: Limits,
 }
 
+/// Who limits the side that sent more: the direction of a flow, or of several, that people mean.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BusierLimit {
+    /// The server sent more than the client.
+    pub is_server: bool,
+    /// Who limits it.
+    pub limits: Limits,
+}
+
+impl BusierLimit {
+    /// The limit of a client or its server.
+    pub fn of(client: &Side, server: &Side) -> Self {
+        BusierLimit::of_sums([client, server].map(|side| (side.bytes, side.limits)))
+    }
+
+    /// The same from the bytes that clients and servers sent, and from what limited them.
+    pub fn of_sums([client, server]: [(u64, Limits); 2]) -> Self {
+        let is_server = server.0 > client.0;
+        BusierLimit { is_server, limits: if is_server { server.1 } else { client.1 } }
+    }
+
+    /// `>` if the client sent more, `<` if the server did.
+    pub fn direction(&self) -> char {
+        if self.is_server { '<' } else { '>' }
+    }
+
+    /// Direction, limit and its share for people; a dash without a limit.
+    pub fn words(&self) -> String {
+        match self.limits.by {
+            Some(_) => format!("{} {}", self.direction(), self.limits.words()),
+            None => "-".to_owned(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_busier_side_counts() {
+        let slow = Limits { sender_seconds: 2.0, application_seconds: 1.0, ..Limits::default() };
+        let words = |client, server| {
+            BusierLimit::of_sums([(client, Limits::default()), (server, Limits::sum([&slow]))]).words()
+        };
+        assert_eq!((words(1, 2).as_str(), words(2, 2).as_str()), ("< sender 67 %", "-"));
+    }
 
     #[test]
     fn buckets_end_where_the_program_ends_them() {

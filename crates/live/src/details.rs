@@ -1,6 +1,6 @@
 //! The details of one flow: both tuples, both sides, round trips by length, and rates and losses over time.
 
-use weir_flows::{Flow, Fraction, IcmpErrors, Side, end_of_bucket};
+use weir_flows::{Flow, Fraction, IcmpErrors, Limiter, Limits, Side, end_of_bucket};
 use weir_text::escape::line;
 use weir_text::units::{self, Unit};
 
@@ -85,6 +85,17 @@ fn loss(part: &Fraction) -> String {
     }
 }
 
+/// Time of a limit, or that of none, seconds.
+fn waited(limits: &Limits, limiter: Option<Limiter>) -> f64 {
+    limiter.map_or(limits.unclear_seconds, |limiter| limits.of(limiter))
+}
+
+/// The same with its share of all time; a dash for a side that never sent.
+fn wait(limits: &Limits, limiter: Option<Limiter>) -> String {
+    let (part, all) = (waited(limits, limiter), limits.seconds());
+    if all > 0.0 { format!("{part:.1} s, {}", units::percent(part / all)) } else { "-".to_owned() }
+}
+
 fn sides(client: &Side, server: &Side) -> Vec<Text> {
     let sides = [client, server];
     let row = |name: &str, cell: &dyn Fn(&Side) -> String| {
@@ -101,7 +112,14 @@ fn sides(client: &Side, server: &Side) -> Vec<Text> {
         row("RTT half, 95 %", &|s| format!("{}, {}", ns(s.round_trips.median_ns), ns(s.round_trips.p95_ns))),
         row("lost from it", &|s| loss(&s.lost_from)),
         row("lost to it", &|s| loss(&s.lost_to)),
+        row("limited by", &|s| s.limits.words()),
     ];
+    let times = Limiter::ALL.map(|limiter| (limiter.word(), Some(limiter)));
+    for (name, limiter) in times.into_iter().chain([("unclear", None)]) {
+        if sides.iter().any(|side| waited(&side.limits, limiter) > 0.0) {
+            lines.push(row(&format!("  {name}"), &|side| wait(&side.limits, limiter)));
+        }
+    }
     let counts: [(&str, Count); 7] = [
         ("reordered", |s| s.reordered),
         ("sent needlessly", |s| s.needless),

@@ -1,6 +1,6 @@
 //! Readings of these tests.
 
-use weir_flows::{Flow, Network, Reading};
+use weir_flows::{Flow, Limits, Network, Reading};
 
 pub(crate) fn flow(client: &str, server: &str) -> Flow {
     Flow { client: client.parse().unwrap(), server: server.parse().unwrap(), ..Flow::empty() }
@@ -20,11 +20,17 @@ pub(crate) fn network(name: &str) -> Network {
     for side in [&mut network.client_side, &mut network.server_side] {
         side.bytes = 1 << 50;
         side.round_trips.smallest_ns = Some(123_456_789);
+        side.limits = limits(9000.0, 1000.0);
         for part in [&mut side.lost_from, &mut side.lost_to] {
             *part = loss(1234, 99_999);
         }
     }
     network
+}
+
+/// Time that the receiver and the network limited a sender, seconds.
+pub(crate) fn limits(receiver: f64, network: f64) -> Limits {
+    Limits::sum([&Limits { receiver_seconds: receiver, network_seconds: network, ..Limits::default() }])
 }
 
 pub(crate) fn loss(segments: u64, of: u64) -> weir_flows::Fraction {

@@ -7,7 +7,7 @@ const KEYS: [(&str, &str); 12] = [
     ("j k, arrows", "Select a row; also Page up, Page down, Home (g), End (G)"),
     ("Enter", "Show the flows of a network or host, or the details of a flow"),
     ("Esc", "Go back; in the table remove the filter"),
-    ("/", "Filter by address, port, state, interface or 198.51.100.0/24"),
+    ("/", "Filter by address, port, state, limit, interface, 10.0.0.0/8"),
     ("s S", "Sort by the next, or the previous, column"),
     ("r", "Reverse the order"),
     ("f, Space", "Freeze the view, or go on"),
@@ -17,13 +17,15 @@ const KEYS: [(&str, &str); 12] = [
     ("", ""),
 ];
 
-const WORDS: [(&str, &str); 12] = [
+const WORDS: [(&str, &str); 14] = [
     ("rate", "Bits of both directions in the last second"),
     ("RTT c, RTT s", "Smallest round trip between here and the client, the server"),
     ("loss c, loss s", "Share of segments lost between here and that side, both ways"),
     ("from c, to c", "The same for one direction: on the way from, or to, the client"),
     ("from s, to s", "Likewise for the server"),
     ("< 0.1 %", "None was lost, and the 95 % interval ends there"),
+    ("limit", "Who holds back the side that sent more, > client or < server:"),
+    ("", "app(lication), recv(eiver), net(work), send(er) itself"),
     ("colours", "Loss: the interval begins above 0.1 % (yellow) or 1 % (red)"),
     ("inside host", "The host that NAT hides; of routed flows the client"),
     ("silence c, s", "Longest time that the client, the server, sent without an answer"),

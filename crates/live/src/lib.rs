@@ -13,6 +13,7 @@ mod fixture;
 mod help;
 mod history;
 mod key;
+mod order;
 mod paint;
 #[cfg(test)]
 mod picture_tests;

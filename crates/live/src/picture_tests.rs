@@ -7,7 +7,7 @@ use weir_flows::{
 };
 
 use crate::draw::draw;
-use crate::fixture::{flow, loss, network, reading};
+use crate::fixture::{flow, limits, loss, network, reading};
 use crate::key::Key;
 use crate::view::View;
 
@@ -43,6 +43,7 @@ fn translated() -> Flow {
     flow.server_side.lost_from = loss(0, 30_000);
     flow.client_side.lost_from = loss(0, 10_000);
     flow.client_side.lost_to = loss(0, 30_000);
+    flow.client_side.limits = limits(10.0, 30.0);
     flow
 }
 
@@ -100,8 +101,8 @@ fn a_terminal_of_80_columns_shows_totals_a_table_and_keys() {
 #[test]
 fn wider_terminals_have_more_columns() {
     for (width, head) in [
-        (120, "network rate▼ RTT c RTT s from c to s from s to c"),
-        (160, "network flows bytes rate▼ RTT c RTT s from c to s from s to c"),
+        (120, "network rate▼ limit RTT c RTT s from c to s from s to c"),
+        (160, "network flows bytes rate▼ limit RTT c RTT s from c to s from s to c"),
     ] {
         let mut view = view();
         let lines = picture(&mut view, width, 40);
@@ -133,9 +134,50 @@ fn the_selection_stays_in_sight_and_its_row_is_spelled_out() {
     view.press(Key::Home);
     let lines = picture(&mut view, 80, 24);
     assert!(
-        lines[22].starts_with(" 10.0.0.2:40000 > 198.51.100.7:443, from client < 0.03 %, to server 1 %"),
+        lines[22].starts_with(" 10.0.0.2:40000 > 198.51.100.7:443, > network 75 %, from client < 0.03 %, to"),
         "{}",
         lines[22]
+    );
+}
+
+#[test]
+fn limits_have_a_column_where_it_has_room_and_are_sorted_and_found() {
+    let mut view = view();
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    for (tab, width, head, cells) in [
+        ('1', 79, "network rate▼ RTT c RTT s loss c loss s", None),
+        ('1', 80, "network rate▼ limit RTT c RTT s loss c loss s", Some(" >recv ")),
+        (
+            '1',
+            132,
+            "network flows bytes rate▼ limit RTT c RTT s from c to s from s to c",
+            Some(" > receiver 90 % "),
+        ),
+        ('2', 80, "inside host rate▼ limit RTT c RTT s loss c loss s", Some(" >net ")),
+        ('3', 87, "client > server rate▼ RTT c RTT s loss c loss s", None),
+        ('3', 88, "client > server rate▼ limit RTT c RTT s loss c loss s", Some(" >net ")),
+    ] {
+        view.press(Key::Char(tab));
+        let lines = picture(&mut view, width, 24);
+        print(&lines);
+        assert_eq!(words(&lines[5]), head, "{width}");
+        let has = |text: &str| lines[6].contains(text);
+        assert!(cells.map_or(!has("recv") && !has("net"), has), "{width}: {}", lines[6]);
+        // A name of a network of IPv4, or both ends of a flow of it, has room.
+        assert!(tab != '3' || lines[6].contains("198.51.100.7:"), "{}", lines[6]);
+    }
+    for key in "ssssss".chars() {
+        view.press(Key::Char(key));
+    }
+    view.press(Key::Char('r'));
+    let lines = picture(&mut view, 100, 24);
+    assert!(lines[4].ends_with("200 rows by limit, reversed") && lines[5].contains("limit▲"), "{lines:#?}");
+    view.press(Key::Char('/'));
+    "NETWORK".chars().for_each(|c| assert!(view.press(Key::Char(c))));
+    let lines = picture(&mut view, 88, 24);
+    assert!(
+        lines[4].contains("1 rows by limit") && lines[6].contains(" 10.0.0.2:40000 > 198.51.100.7:"),
+        "{lines:#?}"
     );
 }
 
@@ -151,6 +193,9 @@ fn details_have_both_tuples_the_histogram_and_losses_over_time() {
         "open, 0 s old",
         "the client's side 10.0.0.2:40000 > 198.51.100.7:443, by in0",
         "the server's side 203.0.113.1:40000 > 198.51.100.7:443, not seen yet",
+        "limited by                      network 75 %                           -",
+        "  receiver                      10.0 s, 25 %                           -",
+        "  network                       30.0 s, 75 %                           -",
         "lost to server",
         "max 7",
         "client sends",

@@ -1,10 +1,11 @@
-//! Rows of the tables, how they are ordered, and which of them a filter leaves.
+//! Rows of the tables, and which of them a filter leaves.
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use weir_flows::{Dns, Flow, FlowState, Fraction, IcmpReporter, Network, Reading, Side, UdpFlow, UdpKind};
+use weir_flows::{
+    BusierLimit, Flow, FlowState, Fraction, IcmpReporter, Limits, Network, Reading, Side, UdpFlow, UdpKind,
+};
 use weir_text::escape::line;
 
 use crate::history::{Ends, History, Past, ends};
@@ -42,80 +43,6 @@ impl Tab {
     }
 }
 
-/// By what rows are ordered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sort {
-    Rate,
-    Bytes,
-    RttClient,
-    RttServer,
-    LossClient,
-    LossServer,
-    Flows,
-    Silence,
-    Queries,
-    Answer,
-    Failures,
-    Errors,
-    Meaning,
-    Mtu,
-    Name,
-}
-
-impl Sort {
-    const OF_TCP: [Sort; 8] = [
-        Sort::Rate,
-        Sort::Bytes,
-        Sort::RttClient,
-        Sort::RttServer,
-        Sort::LossClient,
-        Sort::LossServer,
-        Sort::Flows,
-        Sort::Name,
-    ];
-    const OF_UDP: [Sort; 4] = [Sort::Rate, Sort::Bytes, Sort::Silence, Sort::Name];
-    const OF_DNS: [Sort; 4] = [Sort::Queries, Sort::Answer, Sort::Failures, Sort::Name];
-
-    const OF_ICMP: [Sort; 4] = [Sort::Errors, Sort::Meaning, Sort::Mtu, Sort::Name];
-
-    /// The orders of a table; the first one is the usual one.
-    pub(crate) fn of(tab: Tab) -> &'static [Sort] {
-        match tab {
-            Tab::Networks | Tab::Hosts | Tab::Flows => &Sort::OF_TCP,
-            Tab::Udp => &Sort::OF_UDP,
-            Tab::Dns => &Sort::OF_DNS,
-            Tab::Icmp => &Sort::OF_ICMP,
-        }
-    }
-
-    pub(crate) fn title(self) -> &'static str {
-        match self {
-            Sort::Rate => "rate",
-            Sort::Bytes => "bytes",
-            Sort::RttClient => "RTT to the client",
-            Sort::RttServer => "RTT to the server",
-            Sort::LossClient => "loss at the client",
-            Sort::LossServer => "loss at the server",
-            Sort::Flows => "number of flows",
-            Sort::Silence => "silence",
-            Sort::Queries => "number of queries",
-            Sort::Answer => "time to an answer",
-            Sort::Failures => "failures",
-            Sort::Errors => "number of errors",
-            Sort::Meaning => "meaning",
-            Sort::Mtu => "MTU",
-            Sort::Name => "name",
-        }
-    }
-
-    /// The next one of a table, or the one before.
-    pub(crate) fn next(self, tab: Tab, back: bool) -> Sort {
-        let all = Sort::of(tab);
-        let at = all.iter().position(|s| *s == self).unwrap_or(0);
-        all[(at + if back { all.len() - 1 } else { 1 }) % all.len()]
-    }
-}
-
 /// The subject of a row, by which it stays selected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Of {
@@ -141,6 +68,8 @@ pub(crate) struct Row {
     pub(crate) rtt: [Option<u64>; 2],
     /// Lost by part of the path ([`crate::history::PARTS`]).
     pub(crate) lost: [Fraction; 4],
+    /// Who limits the side that sent more; of TCP alone.
+    pub(crate) limit: Option<BusierLimit>,
     /// The flow of UDP.
     pub(crate) udp: Option<UdpFlow>,
     /// ICMP errors.
@@ -182,10 +111,19 @@ fn parts<'a>(client: &'a Side, server: &'a Side) -> [&'a Fraction; 4] {
     [&client.lost_from, &server.lost_to, &server.lost_from, &client.lost_to]
 }
 
+/// The text of a row with the word of its limit.
+fn with_limit(searched: String, limit: &BusierLimit) -> String {
+    match limit.limits.by {
+        Some(by) => format!("{searched} {}", by.word()),
+        None => searched,
+    }
+}
+
 fn network_row(network: &Network, history: &History) -> Row {
     let name = network.network.as_deref().map_or_else(|| "(others)".to_owned(), line);
     let (client, server) = (&network.client_side, &network.server_side);
     let address = name.split('/').next().and_then(|text| text.parse().ok());
+    let limit = BusierLimit::of(client, server);
     Row {
         of: Of::Network(network.network.clone()),
         state: None,
@@ -194,15 +132,16 @@ fn network_row(network: &Network, history: &History) -> Row {
         bps: history.network(&network.network),
         rtt: [client, server].map(|side| side.round_trips.smallest_ns),
         lost: parts(client, server).map(|part| *part),
+        limit: Some(limit),
         udp: None,
         icmp: None,
-        searched: name.clone(),
+        searched: with_limit(name.clone(), &limit),
         addresses: address.into_iter().collect(),
         name,
     }
 }
 
-fn flow_row(flow: &Flow, history: &History) -> Row {
+pub(crate) fn flow_row(flow: &Flow, history: &History) -> Row {
     let (client, server) = (&flow.client_side, &flow.server_side);
     let sockets = [Some(flow.client), Some(flow.server), flow.client_outside, flow.server_inside];
     let sockets = || sockets.iter().flatten();
@@ -210,6 +149,7 @@ fn flow_row(flow: &Flow, history: &History) -> Row {
     searched.push(state_word(flow).to_owned());
     let interfaces = flow.client_interface.iter().chain(&flow.server_interface);
     searched.extend(interfaces.map(|name| line(name).to_lowercase()));
+    let limit = BusierLimit::of(client, server);
     Row {
         of: Of::Flow(ends(flow)),
         name: format!("{} > {}", flow.client, flow.server),
@@ -219,9 +159,10 @@ fn flow_row(flow: &Flow, history: &History) -> Row {
         bps: history.flow(&ends(flow)).map_or(0.0, Past::bps),
         rtt: [client, server].map(|side| side.round_trips.smallest_ns),
         lost: parts(client, server).map(|part| *part),
+        limit: Some(limit),
         udp: None,
         icmp: None,
-        searched: searched.join(" "),
+        searched: with_limit(searched.join(" "), &limit),
         addresses: sockets().map(|socket| socket.ip()).collect(),
     }
 }
@@ -230,6 +171,11 @@ fn host_row(host: IpAddr, flows: &[&Flow], history: &History) -> Row {
     let rtt = |side: fn(&Flow) -> &Side| flows.iter().filter_map(|f| side(f).round_trips.smallest_ns).min();
     let part = |n: usize| Fraction::sum(flows.iter().map(|f| parts(&f.client_side, &f.server_side)[n]));
     let bps = |flow: &&Flow| history.flow(&ends(flow)).map_or(0.0, Past::bps);
+    let sum = |side: fn(&Flow) -> &Side| {
+        let bytes = flows.iter().map(|f| side(f).bytes).sum();
+        (bytes, Limits::sum(flows.iter().map(|f| &side(f).limits)))
+    };
+    let limit = BusierLimit::of_sums([sum(|flow| &flow.client_side), sum(|flow| &flow.server_side)]);
     Row {
         of: Of::Host(host),
         name: host.to_string(),
@@ -239,9 +185,10 @@ fn host_row(host: IpAddr, flows: &[&Flow], history: &History) -> Row {
         bps: flows.iter().map(bps).sum(),
         rtt: [rtt(|flow| &flow.client_side), rtt(|flow| &flow.server_side)],
         lost: [part(0), part(1), part(2), part(3)],
+        limit: Some(limit),
         udp: None,
         icmp: None,
-        searched: host.to_string(),
+        searched: with_limit(host.to_string(), &limit),
         addresses: vec![host],
     }
 }
@@ -263,6 +210,7 @@ fn udp_row(flow: &UdpFlow, history: &History) -> Row {
         bps: history.udp(&ends).map_or(0.0, Past::bps),
         rtt: [None; 2],
         lost: [Fraction::sum([]); 4],
+        limit: None,
         udp: Some(flow.clone()),
         icmp: None,
         searched: searched.join(" "),
@@ -280,6 +228,7 @@ fn icmp_row(one: &IcmpReporter) -> Row {
         bps: 0.0,
         rtt: [None; 2],
         lost: [Fraction::sum([]); 4],
+        limit: None,
         udp: None,
         icmp: Some(one.clone()),
         searched: format!("{} {}", one.from, one.meaning.words()),
@@ -305,53 +254,6 @@ pub(crate) fn rows(tab: Tab, reading: &Reading, history: &History) -> Vec<Row> {
             let flows = flows.filter(|flow| (flow.kind == UdpKind::Dns) == (tab == Tab::Dns));
             flows.map(|flow| udp_row(flow, history)).collect()
         }
-    }
-}
-
-/// Puts rows in order, the greatest first; names from A to Z. Loss counts by the lower end of its interval, so that one segment of two
-/// is not the worst of all.
-pub(crate) fn sort(rows: &mut [Row], by: Sort, reverse: bool) {
-    let low = |row: &Row, server: bool| row.lost_at(server).low.unwrap_or(-1.0);
-    let silence = |row: &Row| {
-        let sides = row.udp.as_ref().map(|f| [f.client_side, f.server_side]);
-        sides.map_or(0.0, |sides| sides.iter().map(|s| s.longest_silence_seconds).fold(0.0, f64::max))
-    };
-    let errors = |row: &Row| row.icmp.as_ref().map_or(0, |one| one.packets);
-    let meaning = |row: &Row| row.icmp.as_ref().map(|one| one.meaning);
-    let mtu = |row: &Row| row.icmp.as_ref().and_then(|one| one.smallest_mtu);
-    let dns = |row: &Row, of: fn(&Dns) -> u64| row.udp.as_ref().and_then(|f| f.dns.as_ref()).map_or(0, of);
-    let order = |a: &Row, b: &Row| -> Ordering {
-        match by {
-            Sort::Rate => b.bps.total_cmp(&a.bps),
-            Sort::Bytes => b.bytes.cmp(&a.bytes),
-            Sort::RttClient => b.rtt[0].cmp(&a.rtt[0]),
-            Sort::RttServer => b.rtt[1].cmp(&a.rtt[1]),
-            Sort::LossClient | Sort::LossServer => Ordering::Equal,
-            Sort::Flows => b.flows.cmp(&a.flows),
-            Sort::Silence => silence(b).total_cmp(&silence(a)),
-            Sort::Queries => dns(b, |d| d.queries).cmp(&dns(a, |d| d.queries)),
-            Sort::Answer => {
-                dns(b, |d| d.times.p95_ns.unwrap_or(0)).cmp(&dns(a, |d| d.times.p95_ns.unwrap_or(0)))
-            }
-            Sort::Failures => dns(b, Dns::failures).cmp(&dns(a, Dns::failures)),
-            Sort::Errors => errors(b).cmp(&errors(a)),
-            Sort::Meaning => meaning(a).cmp(&meaning(b)),
-            Sort::Mtu => mtu(b).cmp(&mtu(a)),
-            Sort::Name => a.name.cmp(&b.name),
-        }
-    };
-    if matches!(by, Sort::LossClient | Sort::LossServer) {
-        // An interval takes its time: once for each row.
-        rows.sort_by_cached_key(|row| {
-            // Floats above 0 are ordered as their bits are; those without loss come last.
-            let low = low(row, by == Sort::LossServer);
-            std::cmp::Reverse(if low < 0.0 { 0 } else { low.to_bits() + 1 })
-        });
-    } else {
-        rows.sort_by(|a, b| order(a, b).then(b.bytes.cmp(&a.bytes)));
-    }
-    if reverse {
-        rows.reverse();
     }
 }
 
@@ -406,25 +308,6 @@ mod tests {
             rows(Tab::Hosts, &reading(vec![translated.clone(), translated, published]), &History::default());
         assert_eq!(names(&hosts), ["10.0.0.2", "10.0.0.3"]);
         assert_eq!(hosts[0].flows, 2);
-    }
-
-    #[test]
-    fn loss_is_ordered_by_what_is_sure() {
-        let mut rows = Vec::new();
-        for (name, segments, of) in
-            [("one of two", 1, 2), ("5 %", 50, 1000), ("none", 0, 1000), ("unseen", 0, 0)]
-        {
-            let mut flow = flow("10.0.0.2:1", "198.51.100.7:443");
-            flow.server_side.lost_to.segments = segments;
-            flow.server_side.lost_to.of = of;
-            let mut row = flow_row(&flow, &History::default());
-            row.name = name.to_owned();
-            rows.insert(0, row);
-        }
-        sort(&mut rows, Sort::LossServer, false);
-        assert_eq!(names(&rows), ["5 %", "one of two", "none", "unseen"]);
-        sort(&mut rows, Sort::Name, true);
-        assert_eq!(names(&rows), ["unseen", "one of two", "none", "5 %"]);
     }
 
     #[test]

@@ -3,19 +3,23 @@
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
 use ratatui_core::style::{Modifier, Style};
-use weir_flows::{Dns, FlowState, Fraction, IcmpReporter, UdpFlow, UdpSide};
+use weir_flows::{Dns, FlowState, Fraction, IcmpReporter, Limiter, UdpFlow, UdpSide};
 use weir_text::layout::ellipsis;
 use weir_text::units;
 
 use crate::history::PARTS;
+use crate::order::Sort;
 use crate::paint::{bad, bold, faint, put, rate, time, warning};
-use crate::rows::{Row, Sort, Tab};
+use crate::rows::{Row, Tab};
 use crate::udp;
 use crate::view::View;
 
-/// From this width on each part of the path has its own column of loss, and from the next on there are flows and bytes.
+/// From these widths on there is a column of limits, one of loss for each part of the path, and those of flows and bytes.
+const WITH_LIMIT: u16 = 80;
 const WITH_PARTS: u16 = 100;
 const WITH_SUMS: u16 = 132;
+/// The names of flows have two ends: each of these widths is so much greater.
+const FOR_NAME: u16 = 8;
 
 /// Loss beyond any doubt from which on it stands out: the lower end of the interval.
 const NOTABLE: f64 = 0.001;
@@ -44,14 +48,18 @@ const FROM_C: Column = column("from c", 10, Sort::LossClient, |row| loss(&row.lo
 const TO_S: Column = column("to s", 10, Sort::LossServer, |row| loss(&row.lost[1]));
 const FROM_S: Column = column("from s", 10, Sort::LossServer, |row| loss(&row.lost[2]));
 const TO_C: Column = column("to c", 10, Sort::LossClient, |row| loss(&row.lost[3]));
+const LIMIT: Column = column("limit", 7, Sort::Limit, |row| plain(short_limit(row)));
+const LIMIT_SHARE: Column = column("limit", 20, Sort::Limit, |row| plain(limit(row)));
 
 fn columns(tab: Tab, width: u16) -> &'static [Column] {
-    match width {
+    let for_name = if tab == Tab::Flows { FOR_NAME } else { 0 };
+    match width.saturating_sub(for_name) {
         _ if tab == Tab::Udp => udp_columns(width >= WITH_PARTS),
         _ if tab == Tab::Icmp => &[MEANING, MTU, ERRORS],
         _ if tab == Tab::Dns => dns_columns(width >= WITH_PARTS),
-        WITH_SUMS.. => &[FLOWS, BYTES, RATE, RTT_C, RTT_S, FROM_C, TO_S, FROM_S, TO_C],
-        WITH_PARTS.. => &[RATE, RTT_C, RTT_S, FROM_C, TO_S, FROM_S, TO_C],
+        WITH_SUMS.. => &[FLOWS, BYTES, RATE, LIMIT_SHARE, RTT_C, RTT_S, FROM_C, TO_S, FROM_S, TO_C],
+        WITH_PARTS.. => &[RATE, LIMIT, RTT_C, RTT_S, FROM_C, TO_S, FROM_S, TO_C],
+        WITH_LIMIT.. => &[RATE, LIMIT, RTT_C, RTT_S, LOST_C, LOST_S],
         _ => &[RATE, RTT_C, RTT_S, LOST_C, LOST_S],
     }
 }
@@ -88,6 +96,25 @@ fn udp_columns(wide: bool) -> &'static [Column] {
 
 fn dns_columns(wide: bool) -> &'static [Column] {
     if wide { &[QUERIES, HALF, P95, NO_ANSWER, SERVFAIL, NXDOMAIN] } else { &[QUERIES, HALF, P95, NO_ANSWER] }
+}
+
+/// Who limits the side that sent more, with the share of the time; a dash without one.
+fn limit(row: &Row) -> String {
+    row.limit.map_or("-".to_owned(), |limit| limit.words())
+}
+
+/// The same in five columns.
+fn short_limit(row: &Row) -> String {
+    let Some((limit, by)) = row.limit.and_then(|limit| Some((limit, limit.limits.by?))) else {
+        return "-".to_owned();
+    };
+    let word = match by {
+        Limiter::Application => "app",
+        Limiter::Receiver => "recv",
+        Limiter::Network => "net",
+        Limiter::Sender => "send",
+    };
+    format!("{}{word}", limit.direction())
 }
 
 fn icmp(row: &Row, of: fn(&IcmpReporter) -> String) -> (String, Style) {
@@ -166,6 +193,9 @@ pub(crate) fn words(row: &Row) -> String {
         Some(FlowState::Ended) => text.push_str(", ended"),
         Some(FlowState::Reset) => text.push_str(", reset"),
         Some(FlowState::Open) | None => {}
+    }
+    if row.limit.is_some_and(|limit| limit.limits.by.is_some()) {
+        text.push_str(&format!(", {}", limit(row)));
     }
     let parts = row.lost.iter().zip(PARTS).filter(|(part, _)| part.of > 0);
     for (part, name) in parts {

@@ -4,7 +4,8 @@ use weir_flows::{Flow, Reading, UdpFlow};
 
 use crate::history::{Ends, History, ends};
 use crate::key::Key;
-use crate::rows::{Filter, Of, Row, Sort, Tab, rows, sort};
+use crate::order::{Sort, sort};
+use crate::rows::{Filter, Of, Row, Tab, rows};
 
 /// The page that covers the table.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -323,7 +324,7 @@ mod tests {
     #[test]
     fn a_selection_stays_with_its_row() {
         let mut view = view();
-        press(&mut view, "3sssssssj");
+        press(&mut view, "3ssssssssj");
         assert_eq!((view.sort, view.selected_row()), (Sort::Name, Some(0)));
         let first = names(&view)[0].to_owned();
         press(&mut view, "r");

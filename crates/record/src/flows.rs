@@ -214,6 +214,50 @@ pub struct FlowsSide {
     pub resets: u64,
     /// How often it closed its receive window.
     pub zero_windows: u64,
+    /// For what it waited as a sender; nothing in older recordings.
+    #[serde(default)]
+    pub limits: RecordedLimits,
+}
+
+/// Time that a side waited as a sender, by what it waited for.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+pub struct RecordedLimits {
+    /// A word for the one that half of the time and more goes to.
+    pub by: Option<String>,
+    /// Its program supplied no more, seconds.
+    pub application_seconds: f64,
+    /// The receive window of the other side was full, seconds.
+    pub receiver_seconds: f64,
+    /// After a loss, or over a queue, seconds.
+    pub network_seconds: f64,
+    /// Its send buffer, or another limit of its own, seconds.
+    pub sender_seconds: f64,
+    /// Neither is known, seconds.
+    pub unclear_seconds: f64,
+}
+
+impl RecordedLimits {
+    /// Words for the times of [`RecordedLimits::times`].
+    pub const WORDS: [&'static str; 5] = ["application", "receiver", "network", "sender", "unclear"];
+
+    /// The times, seconds, in the order of [`RecordedLimits::WORDS`].
+    pub fn times(&self) -> [f64; 5] {
+        [
+            self.application_seconds,
+            self.receiver_seconds,
+            self.network_seconds,
+            self.sender_seconds,
+            self.unclear_seconds,
+        ]
+    }
+
+    /// The limit that half of the time and more goes to, and its share, 0.5 to 1.
+    pub fn most(&self) -> Option<(&'static str, f64)> {
+        let by = self.by.as_deref()?;
+        let at = RecordedLimits::WORDS.iter().position(|word| *word == by)?;
+        let share = self.times()[at] / self.times().iter().sum::<f64>();
+        share.is_finite().then_some((RecordedLimits::WORDS[at], share))
+    }
 }
 
 /// Round trips.
@@ -310,6 +354,22 @@ mod tests {
         assert_eq!((read.ticks.len(), read.last.seconds, read.is_cut), (2, 2.0, false));
         let cut = FlowsRecording::read(&whole.as_bytes()[..whole.len() - 5]).unwrap();
         assert_eq!((cut.ticks.len(), cut.last.seconds, cut.is_cut), (1, 1.0, true));
+    }
+
+    #[test]
+    fn the_limit_is_the_word_that_is_written_with_its_share() {
+        let limits = RecordedLimits {
+            by: Some("network".to_owned()),
+            receiver_seconds: 1.0,
+            network_seconds: 3.0,
+            ..RecordedLimits::default()
+        };
+        assert_eq!(limits.most(), Some(("network", 0.75)));
+        assert_eq!(RecordedLimits { by: Some("a later word".to_owned()), ..limits.clone() }.most(), None);
+        assert_eq!(RecordedLimits { by: None, ..limits }.most(), None);
+        // A recording from before.
+        let read = FlowsRecording::read(line(1.0).as_bytes()).unwrap();
+        assert_eq!(read.last.all.client_side.limits, RecordedLimits::default());
     }
 
     #[test]

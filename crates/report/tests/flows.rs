@@ -27,6 +27,9 @@ fn the_summary_has_the_known_figures() {
     has("lost to server 0 % 10.0 % 10.0 %");
     has("median RTT to clients 32.0 µs 32.0 µs 32.0 µs");
     has("median RTT to servers 64.0 µs 64.0 µs 64.0 µs");
+    has("Time of clients as senders, by limit: network 57 %, receiver 43 %.");
+    has("limit of clients: network 25.0 % 100 % 100 %");
+    has("limit of clients: receiver 0 % 75.0 % 75.0 %");
     has("10.0.0.2:4000 > 198.51.100.7:443, op… 488 KiB 20.0 µs 20.0 µs < 0.1 % 2.5 % < 0.1 % < 0.1 %");
     assert!(!text.contains("Lost from server"), "nothing was lost there");
 }
@@ -53,7 +56,7 @@ fn udp_has_sentences_and_tables_of_its_own() {
 
 #[test]
 fn no_line_is_wider_than_the_terminal_and_names_are_harmless() {
-    for width in [80, 100, 160, 200] {
+    for width in [80, 100, 115, 116, 160, 200] {
         let name = format!("x\u{1b}[31m\u{7}{}", "y".repeat(60));
         let udp = flows_terminal(&fixture::with_udp(&name), Terminal { width, color: false });
         let text = text(width, &name);
@@ -62,6 +65,7 @@ fn no_line_is_wider_than_the_terminal_and_names_are_harmless() {
             assert!(line.width() <= width, "{width}: {line}");
         }
         assert!(!text.contains(['\u{1b}', '\u{7}']) && text.contains("xyyy"), "{text:?}");
+        assert_eq!(text.contains("> network 57 %"), width >= 116, "{width}:\n{text}");
         assert_eq!(text.contains("2.5 % [1.2, 5.1]  0 %, below"), width >= 160, "{width}:\n{text}");
     }
 }

@@ -339,13 +339,19 @@ fn a_recording_of_flows_is_a_page() {
     std::fs::write(&file, &source).unwrap();
     let page = parse(&source).unwrap();
     check_references(&page);
-    assert_eq!((count(&page, "svg"), count(&page, "title")), (4, 5));
-    // Rates and medians by side, losses by part of the path, round trips by side.
-    assert_eq!(source.matches("class=\"curve v").count(), 2 * (2 + 4 + 2 + 2), "in the legend, too");
-    assert_eq!(count(&page, "table"), 3);
-    for needed in
-        ["488 KiB of TCP", "clients: at most 1.00 Mbit/s", "to server: at most 10.0 %", "half within 64.0 µs"]
-    {
+    assert_eq!((count(&page, "svg"), count(&page, "title")), (5, 6));
+    // Rates and medians by side, losses by part of the path, round trips by side, two limits.
+    assert_eq!(source.matches("class=\"curve v").count(), 2 * (2 + 4 + 2 + 2 + 2), "in the legend, too");
+    assert_eq!(count(&page, "table"), 4);
+    for needed in [
+        "488 KiB of TCP",
+        "clients: at most 1.00 Mbit/s",
+        "to server: at most 10.0 %",
+        "half within 64.0 µs",
+        "receiver: at most 75.0 %",
+        "2.0 s, 57.1 %",
+        "> network 57 %",
+    ] {
         assert!(page.text.contains(needed), "lacks {needed}");
     }
     assert!(page.text.contains("<b>10.0.0.2") && count(&page, "b") == 0);
@@ -355,7 +361,7 @@ fn a_recording_of_flows_is_a_page() {
     check_references(&page);
     assert_eq!(
         (count(&page, "svg"), count(&page, "table")),
-        (5, 6),
+        (6, 7),
         "and three tables and a figure of UDP and ICMP"
     );
     assert!(page.text.contains("100 queries") && page.text.contains("10.0.0.2 > 198.51.100.53, open"));

@@ -3,10 +3,10 @@
 use std::net::SocketAddrV4;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Published ports that had sent nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PublishedPorts {
     /// A datagram to one, and the answer.
     pub udp: PublishedPort,
@@ -15,7 +15,7 @@ pub struct PublishedPorts {
 }
 
 /// A packet from outside to a published port, and the answer of its host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PublishedPort {
     /// The host's address and port.
     pub inside: SocketAddrV4,

@@ -1,24 +1,27 @@
 //! The recording as a page.
 
 use weir_record::Unit;
-use weir_record::flows::FlowsRecording;
+use weir_record::flows::{FlowsRecording, RecordedLimits};
 use weir_text::units;
 
-use super::{PARTS, Step, distribution, figures, name, parts, sentences, share, steps, udp};
+use super::{PARTS, Step, distribution, figures, limits, name, parts, sentences, share, steps, udp};
 use crate::chart::lines::{NamedLine, Subject, draw};
 use crate::escape::line;
 use crate::html::{page, pair};
 use crate::markup::Markup;
 
 /// Styles of the lines: those of variants, without the greys of the baseline.
-const STYLES: [usize; 4] = [2, 3, 4, 5];
+const STYLES: [usize; 5] = [2, 3, 4, 5, 6];
 
-const READ: [&str; 5] = [
+const READ: [&str; 6] = [
     "From client and from server: lost before this host. To server and to client: lost behind it. Packets that this host dropped \
      itself count as lost behind it.",
     "Each share has a 95 % interval. A dash: nothing was sent there. “Below” gives the end of the interval if nothing was lost.",
     "Round trips are between this host and either side. Their median includes delayed acknowledgements, up to 40 ms on Linux; the \
      smallest one does not.",
+    "Limit: who keeps the side that sent more (> the client, < the server) from sending faster, and for what share of the time: \
+     its application, the receiver's window, the network after a loss or over a queue, or the sender by its own buffer. A sum over \
+     flows is one of times: idle connections count as application.",
     "Networks and flows are those with the most bytes; flows that are over count in their network. Figures over time are differences \
      between lines of the recording.",
     "Silence: the longest time over which a side of UDP sent without an answer. A query of DNS without an answer had none within 5 s. \
@@ -45,6 +48,10 @@ pub fn flows_html(recording: &FlowsRecording) -> String {
         section(out, "time", "Over time", |out| over_time(out, &steps(recording)));
         section(out, "path", "Loss by part of the path", |out| path(out, recording));
         section(out, "delay", "Round trips", |out| delay(out, recording));
+        let limits = limits::rows(recording);
+        if !limits.is_empty() {
+            section(out, "limits", "Who limits senders", |out| limited(out, recording, limits));
+        }
         section(out, "networks", "Networks", |out| {
             let rows = last.networks.iter();
             table(out, &["network"], rows.map(|n| (vec![name(n)], figures(&n.client_side, &n.server_side))));
@@ -183,6 +190,20 @@ fn delay(out: &mut Markup, recording: &FlowsRecording) {
     out.close();
 }
 
+/// The limits of the side that sent more over time, and those of both sides in all.
+fn limited(out: &mut Markup, recording: &FlowsRecording, rows: Vec<(String, Vec<String>)>) {
+    let steps = steps(recording);
+    let share = |n: usize| move |step: &Step| step.limits.map(|shares| shares[n]);
+    let lines: Vec<NamedLine> = (0..RecordedLimits::WORDS.len())
+        .map(|n| over(&steps, STYLES[n], RecordedLimits::WORDS[n], share(n)))
+        .filter(|line| line.points.iter().any(|p| p.1 > 0.0))
+        .collect();
+    let title = format!("Time of {} as senders, by limit", limits::subject(recording));
+    figure(out, ("limited", title.as_str(), Unit::Ratio), &lines);
+    let heads = [&["limit"][..], &limits::HEADS].concat();
+    matrix(out, &heads, 1, rows.into_iter().map(|(word, cells)| [vec![word], cells].concat()));
+}
+
 /// How many answers of DNS took at most so long.
 fn times(out: &mut Markup, recording: &FlowsRecording) {
     let dns = &recording.last.all.udp.dns;
@@ -205,7 +226,8 @@ fn times(out: &mut Markup, recording: &FlowsRecording) {
 
 /// A table of names and figures.
 fn table(out: &mut Markup, own: &[&str], rows: impl Iterator<Item = (Vec<String>, Vec<String>)>) {
-    let figures = ["bytes", "least RTT client", "least RTT server", PARTS[0], PARTS[1], PARTS[2], PARTS[3]];
+    let trips = ["least RTT client", "least RTT server"];
+    let figures = [&["limit", "bytes"][..], &trips, &PARTS].concat();
     let heads: Vec<&str> = own.iter().copied().chain(figures).collect();
     matrix(out, &heads, own.len(), rows.map(|(own, figures)| [own, figures].concat()));
 }

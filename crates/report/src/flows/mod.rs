@@ -1,6 +1,7 @@
 //! A recording of `weir flows`: what passed, and on which part of the path it was lost or delayed.
 
 mod html;
+mod limits;
 mod terminal;
 mod udp;
 
@@ -44,6 +45,8 @@ struct Step {
     lost: [Option<f64>; 4],
     /// The median round trip to clients, and to servers, ns: the end of its bucket.
     median: [Option<f64>; 2],
+    /// Shares of the time of the side that sent more, by limit.
+    limits: Option<[f64; 5]>,
 }
 
 /// Differences between lines of the recording.
@@ -51,6 +54,7 @@ fn steps(recording: &FlowsRecording) -> Vec<Step> {
     let ticks = &recording.ticks;
     let width = ticks.len().div_ceil(POINTS).max(1);
     let chosen: Vec<_> = ticks.iter().step_by(width).collect();
+    let who = limits::subject(recording);
     let pair = |two: &[&weir_record::flows::FlowsTick]| {
         let (before, after) = (&two[0].all, &two[1].all);
         let seconds = two[1].seconds - two[0].seconds;
@@ -64,7 +68,8 @@ fn steps(recording: &FlowsRecording) -> Vec<Step> {
             (of > 0).then(|| (lost as f64 / of as f64).min(1.0))
         };
         let median = sides.map(|(b, a)| median(&b.round_trips.buckets, &a.round_trips.buckets));
-        Step { at: two[1].seconds, bps, lost: [lost(0), lost(1), lost(2), lost(3)], median }
+        let limits = limits::shares(sides.map(|(b, _)| &b.limits), sides.map(|(_, a)| &a.limits), who);
+        Step { at: two[1].seconds, bps, lost: [lost(0), lost(1), lost(2), lost(3)], median, limits }
     };
     chosen.windows(2).map(pair).collect()
 }
@@ -118,6 +123,7 @@ fn sentences(recording: &FlowsRecording) -> Vec<String> {
     if sentences.len() == 1 && all.client_side.lost_from.of > 0 {
         sentences.push("No segment was lost on either side of this host.".to_owned());
     }
+    sentences.extend(limits::sentence(recording));
     let sum = |field: fn(&FlowsSide) -> u64| field(&all.client_side) + field(&all.server_side);
     for (number, words) in [
         (all.unanswered_syns, "SYNs without an answer"),
@@ -140,9 +146,10 @@ fn sentences(recording: &FlowsRecording) -> Vec<String> {
     sentences
 }
 
-/// One row of figures of a network or a flow: bytes, round trips, losses.
+/// One row of figures of a network or a flow: its limit, bytes, round trips, losses.
 fn figures(client: &FlowsSide, server: &FlowsSide) -> Vec<String> {
-    let mut row = vec![units::bytes(client.bytes + server.bytes), round_trip(client), round_trip(server)];
+    let bytes = units::bytes(client.bytes + server.bytes);
+    let mut row = vec![limits::words(client, server), bytes, round_trip(client), round_trip(server)];
     row.extend(parts(client, server).map(share));
     row
 }

@@ -1,19 +1,21 @@
 //! The recording as text.
 
-use weir_record::flows::FlowsRecording;
+use weir_record::flows::{FlowsRecording, RecordedLimits};
 use weir_text::escape::line;
 use weir_text::layout::{Terminal, ellipsis};
 use weir_text::page::{Page, Tone};
 use weir_text::units::{self, Unit};
 
-use super::{PARTS, figures, name, parts, sentences, steps, udp};
+use super::{PARTS, figures, limits, name, parts, sentences, steps, udp};
 
 /// Rows of a table.
 const SHOWN: usize = 10;
 /// Columns of a name, by the width of the terminal, and the width that has losses with intervals.
 const WIDE: usize = 160;
+/// From this width on there is room for limits.
+const WITH_LIMIT: usize = 116;
 /// Heads of the tables of TCP behind the name.
-const HEADS: [&str; 7] = ["bytes", "RTT c", "RTT s", "from c", "to s", "from s", "to c"];
+const HEADS: [&str; 8] = ["limit", "bytes", "RTT c", "RTT s", "from c", "to s", "from s", "to c"];
 
 /// The recording as text for people. No line is wider than the terminal.
 pub fn flows_terminal(recording: &FlowsRecording, to: Terminal) -> String {
@@ -29,14 +31,17 @@ pub fn flows_terminal(recording: &FlowsRecording, to: Terminal) -> String {
     let wide = to.width() >= WIDE;
     page.gap();
     range(&mut page, recording);
+    // Limits are the first column.
+    let first = usize::from(to.width() < WITH_LIMIT);
+    let figures = |client: &_, server: &_| figures(client, server).split_off(first);
     let rows = last.networks.iter().take(SHOWN);
     let rows = rows.map(|n| (name(n), figures(&n.client_side, &n.server_side)));
-    table(&mut page, "network", &HEADS, rows, to, wide);
+    table(&mut page, "network", &HEADS[first..], rows, to, wide);
     let rows = last.flows.iter().take(SHOWN).map(|flow| {
         let name = format!("{} > {}, {}", flow.client, flow.server, flow.state);
         (line(&name), figures(&flow.client_side, &flow.server_side))
     });
-    table(&mut page, "flow", &HEADS, rows, to, wide);
+    table(&mut page, "flow", &HEADS[first..], rows, to, wide);
     let rows = udp::flow_rows(recording).into_iter().take(SHOWN);
     table(&mut page, "UDP flow", &udp::FLOW, rows, to, wide);
     let rows = udp::dns_rows(recording).into_iter().take(SHOWN);
@@ -64,6 +69,13 @@ fn range(page: &mut Page, recording: &FlowsRecording) {
     for (n, part) in PARTS.into_iter().enumerate() {
         if parts(&recording.last.all.client_side, &recording.last.all.server_side)[n].segments > 0 {
             row(format!("lost {part}"), Unit::Ratio, steps.iter().filter_map(|s| s.lost[n]).collect());
+        }
+    }
+    let who = limits::subject(recording);
+    for (n, word) in RecordedLimits::WORDS.into_iter().enumerate() {
+        let shares: Vec<f64> = steps.iter().filter_map(|s| s.limits).map(|shares| shares[n]).collect();
+        if shares.iter().any(|share| *share > 0.0) {
+            row(format!("limit of {who}: {word}"), Unit::Ratio, shares);
         }
     }
     if !rows.is_empty() {
