@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use rustix::time::Timespec;
+use weir_sys::socket_option;
+pub use weir_sys::socket_option::{get_int, set_int};
 
 use crate::Stop;
 
@@ -123,44 +125,6 @@ pub(crate) fn unacknowledged(socket: impl AsFd) -> io::Result<i32> {
     Ok(bytes)
 }
 
-/// Set an integer socket option.
-///
-/// # Errors
-/// Those of setsockopt(2).
-pub fn set_int(socket: impl AsFd, level: i32, name: i32, value: i32) -> io::Result<()> {
-    set_bytes(socket, level, name, &value.to_ne_bytes())
-}
-
-/// Set a socket option to these bytes.
-pub(crate) fn set_bytes(socket: impl AsFd, level: i32, name: i32, value: &[u8]) -> io::Result<()> {
-    // SAFETY: pointer and length are those of a live slice, which the kernel only reads.
-    let r = unsafe {
-        libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
-            level,
-            name,
-            value.as_ptr().cast(),
-            value.len() as libc::socklen_t,
-        )
-    };
-    check(r).map(drop)
-}
-
-/// An integer socket option.
-///
-/// # Errors
-/// Those of getsockopt(2).
-pub fn get_int(socket: impl AsFd, level: i32, name: i32) -> io::Result<i32> {
-    let mut value = 0i32;
-    let mut length = size_of::<i32>() as libc::socklen_t;
-    // SAFETY: the pointer is to a live integer, and `length` is its size.
-    let r = unsafe {
-        libc::getsockopt(socket.as_fd().as_raw_fd(), level, name, (&raw mut value).cast(), &mut length)
-    };
-    check(r)?;
-    Ok(value)
-}
-
 /// Give the receive buffer this size in bytes (as given by the user; the kernel doubles it for its own bookkeeping),
 /// beyond `net.core.rmem_max` where the privilege for that is there. Returns the size that came of it, in the same
 /// terms: without CAP_NET_ADMIN it may be less than wanted.
@@ -184,7 +148,7 @@ pub(crate) fn set_congestion(socket: impl AsFd, name: &str) -> io::Result<()> {
     if name.is_empty() {
         return Ok(());
     }
-    set_bytes(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, name.as_bytes()).map_err(|e| {
+    socket_option::set(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, name.as_bytes()).map_err(|e| {
         io::Error::new(
             e.kind(),
             format!("congestion control `{name}`: {e} (available: {})", available_congestion()),
@@ -200,7 +164,7 @@ fn available_congestion() -> String {
 /// Make close(2) drop what is still unsent and reset the connection, so that nothing of this trial is left in the next.
 pub(crate) fn abort_on_close(socket: impl AsFd) -> io::Result<()> {
     let linger = [1i32.to_ne_bytes(), 0i32.to_ne_bytes()].concat();
-    set_bytes(socket, libc::SOL_SOCKET, libc::SO_LINGER, &linger)
+    socket_option::set(socket, libc::SOL_SOCKET, libc::SO_LINGER, &linger)
 }
 
 /// Options of a TCP socket, set before it connects or listens.

@@ -2,10 +2,9 @@
 //!
 //! Only a packet's number and its time of arrival come to user space, and its headers if they are asked for; super-packets
 //! are not split: holding packets back costs little.
-#![allow(unsafe_code, reason = "setsockopt(2) of SO_TIMESTAMPNS, which no safe crate offers for netlink")]
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -14,6 +13,7 @@ use rustix::time::Timespec;
 use crate::{Attributes, Message, Socket, messages, u32_be};
 use weir_sys::clock::NS_PER_S;
 use weir_sys::error::{Context, Error, Result};
+use weir_sys::socket_option::set_int;
 
 const PACKET: u16 = 0; // NFQNL_MSG_PACKET
 const VERDICT: u16 = 1; // NFQNL_MSG_VERDICT
@@ -148,18 +148,7 @@ impl AsFd for Queue {
 /// Makes the kernel note when packets arrive. It does so for the whole machine once any socket of the internet or netlink
 /// wants it (net_enable_timestamp); otherwise a packet's announcement says nothing of its time.
 fn stamp_arrivals(socket: BorrowedFd<'_>) -> io::Result<()> {
-    let on: libc::c_int = 1;
-    // SAFETY: the pointer is to an integer that lives through the call, and the length is its size.
-    let done = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_TIMESTAMPNS,
-            (&raw const on).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        )
-    };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    set_int(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
 }
 
 fn read_packet(payload: &[u8]) -> Option<Packet<'_>> {

@@ -1,9 +1,10 @@
 //! Datagrams that a UDP socket accepts, decided before any thread wakes: the kernel drops all others in the softirq that brought
 //! them.
-#![allow(unsafe_code, reason = "setting a filter is a pointer to a program")]
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
+
+use crate::socket_option::{attach_filter, set_int};
 
 /// Bytes of the UDP header (RFC 768), from which a socket's filter counts (net/ipv4/udp.c, `udp_queue_rcv_one_skb`).
 const HEADER: u32 = 8;
@@ -32,7 +33,7 @@ pub fn admit_only(socket: impl AsFd, starts: &[Start]) -> io::Result<()> {
     if starts.iter().any(|s| s.bytes.len() > MOST.min(s.length.into())) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    attach(socket, &mut program(starts))
+    attach_filter(socket, &mut program(starts))
 }
 
 /// Let everything in again. A socket without a filter stays so.
@@ -40,7 +41,7 @@ pub fn admit_only(socket: impl AsFd, starts: &[Start]) -> io::Result<()> {
 /// # Errors
 /// Those of setsockopt(2).
 pub fn admit_all(socket: impl AsFd) -> io::Result<()> {
-    match crate::socket_option::set_int(socket, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0) {
+    match set_int(socket, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0) {
         Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(()),
         other => other,
     }
@@ -79,22 +80,6 @@ fn words_of(bytes: &[u8]) -> Vec<(u32, u32, u32)> {
     let from = 4 * words.len() as u32;
     all.extend((from..).zip(rest).map(|(at, byte)| (libc::BPF_B, at, u32::from(*byte))));
     all
-}
-
-fn attach(socket: impl AsFd, program: &mut [libc::sock_filter]) -> io::Result<()> {
-    let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let program = libc::sock_fprog { len, filter: program.as_mut_ptr() };
-    // SAFETY: the kernel copies the program, which is live, and reads no more than its length.
-    let status = unsafe {
-        libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ATTACH_FILTER,
-            (&raw const program).cast(),
-            size_of::<libc::sock_fprog>() as libc::socklen_t,
-        )
-    };
-    if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! Sending from an address that this host need not have.
-#![allow(unsafe_code, reason = "a socket option that no safe crate offers")]
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
 use crate::error::{Context, Result};
+use crate::socket_option::set_int;
 
 /// Opens a UDP socket whose datagrams come from that address, at any port. If the host does not have the address, the socket sets
 /// IP_TRANSPARENT (ip(7)), which needs CAP_NET_ADMIN or CAP_NET_RAW over the namespace.
@@ -28,15 +28,7 @@ pub fn udp_from(source: IpAddr) -> Result<UdpSocket> {
             IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TRANSPARENT),
             IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TRANSPARENT),
         };
-        let on: libc::c_int = 1;
-        // SAFETY: the option is an int, of which address and size are given.
-        let set = unsafe {
-            let size = size_of::<libc::c_int>() as libc::socklen_t;
-            libc::setsockopt(socket.as_fd().as_raw_fd(), level, option, (&raw const on).cast(), size)
-        };
-        if set < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        set_int(&socket, level, option, 1)?;
         bind(&socket, &address)?;
         Ok(socket)
     };

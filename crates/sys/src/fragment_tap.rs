@@ -1,11 +1,13 @@
 //! IP fragments as they come in, before the kernel puts them together (packet(7)).
-#![allow(unsafe_code, reason = "packet sockets and their filter, which no safe crate offers")]
 
 use std::io;
-use std::mem::size_of;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
-use crate::socket_option::set_int;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SocketType, recv};
+
+use crate::packet_socket;
+use crate::socket_option::{attach_filter, packet_drops, set_int};
 
 /// Bytes kept of each fragment: IPv6, fragment header, UDP, and the beginning of the payload.
 const KEPT: u32 = 128;
@@ -26,16 +28,8 @@ impl FragmentTap {
     /// # Errors
     /// EPERM without CAP_NET_RAW over the namespace.
     pub fn open() -> io::Result<Self> {
-        // Protocol 0: nothing is taken in before there is a filter.
-        // SAFETY: no memory is involved.
-        let fd = unsafe {
-            libc::socket(libc::AF_PACKET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0)
-        };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: a new descriptor, without another owner.
-        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        let socket = packet_socket::open(SocketType::DGRAM)?;
+        // Nothing is taken in before there is a filter.
         filter(&socket)?;
         // Without the privilege for more it is what the system allows.
         if set_int(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, BUFFER).is_err() {
@@ -43,51 +37,26 @@ impl FragmentTap {
         }
         // On older kernels the filter leaves out what this host sends.
         let _ = set_int(&socket, libc::SOL_PACKET, IGNORE_OUTGOING, 1);
-        bind(&socket)?;
+        packet_socket::bind(&socket, 0, libc::ETH_P_ALL as u16)?;
         Ok(FragmentTap { socket })
     }
 
     /// The beginning of the next fragment, from its IP header on; `None` if there is none.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         loop {
-            // SAFETY: pointer and length are those of a live slice that only we may write.
-            let n = unsafe {
-                libc::recv(
-                    self.socket.as_raw_fd(),
-                    buffer.as_mut_ptr().cast(),
-                    buffer.len(),
-                    libc::MSG_DONTWAIT,
-                )
-            };
-            if let Ok(n) = usize::try_from(n) {
-                return Ok(Some(n));
-            }
-            match io::Error::last_os_error() {
-                e if e.kind() == io::ErrorKind::Interrupted => {}
-                e if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            match recv(&self.socket, &mut *buffer, RecvFlags::DONTWAIT) {
+                Ok((n, _)) => return Ok(Some(n)),
                 // The interface went away; others are still there.
-                e if e.raw_os_error() == Some(libc::ENETDOWN) => {}
-                e => return Err(e),
+                Err(Errno::INTR | Errno::NETDOWN) => {}
+                Err(Errno::WOULDBLOCK) => return Ok(None),
+                Err(e) => return Err(e.into()),
             }
         }
     }
 
     /// Fragments that the full buffer had no room for since this was last asked.
     pub fn missed(&self) -> io::Result<u64> {
-        // SAFETY: tpacket_stats is two numbers.
-        let mut stats: libc::tpacket_stats = unsafe { std::mem::zeroed() };
-        let mut length = size_of::<libc::tpacket_stats>() as libc::socklen_t;
-        // SAFETY: a buffer of the length given.
-        let status = unsafe {
-            libc::getsockopt(
-                self.socket.as_raw_fd(),
-                libc::SOL_PACKET,
-                libc::PACKET_STATISTICS,
-                (&raw mut stats).cast(),
-                &raw mut length,
-            )
-        };
-        if status < 0 { Err(io::Error::last_os_error()) } else { Ok(stats.tp_drops.into()) }
+        packet_drops(&self.socket)
     }
 }
 
@@ -115,33 +84,5 @@ fn filter(socket: &OwnedFd) -> io::Result<()> {
         op(leave, 0, 0, KEPT),
         op(leave, 0, 0, 0),
     ];
-    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: the kernel copies the program, which is live, and reads no more than its length.
-    let status = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ATTACH_FILTER,
-            (&raw const program).cast(),
-            size_of::<libc::sock_fprog>() as libc::socklen_t,
-        )
-    };
-    if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// From every interface.
-fn bind(socket: &OwnedFd) -> io::Result<()> {
-    // SAFETY: sockaddr_ll is plain numbers, for which zeros are valid.
-    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-    address.sll_family = libc::AF_PACKET as u16;
-    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
-    // SAFETY: an address of the length given.
-    let status = unsafe {
-        libc::bind(
-            socket.as_raw_fd(),
-            (&raw const address).cast(),
-            size_of::<libc::sockaddr_ll>() as libc::socklen_t,
-        )
-    };
-    if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    attach_filter(socket, &mut program)
 }

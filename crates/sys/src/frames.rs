@@ -1,10 +1,12 @@
 //! Whole Ethernet frames on an interface.
-#![allow(unsafe_code, reason = "addresses of packet(7), which no safe crate offers")]
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::SocketType;
 
 use crate::error::{Context, Result};
+use crate::packet_socket;
 use crate::socket_option::set_int;
 
 /// PACKET_IGNORE_OUTGOING (include/uapi/linux/if_packet.h), Linux 4.20.
@@ -98,23 +100,7 @@ impl AsFd for FrameSocket {
 
 /// A packet socket on an interface, for one protocol or none.
 fn open(interface: u32, protocol: u16) -> io::Result<OwnedFd> {
-    // Protocol 0 until it is bound: nothing of other interfaces is taken in.
-    // SAFETY: no memory is involved.
-    let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a new descriptor, without another owner.
-    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: sockaddr_ll is plain numbers, for which zeros are valid.
-    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-    address.sll_family = libc::AF_PACKET as u16;
-    address.sll_protocol = protocol.to_be();
-    address.sll_ifindex = interface.cast_signed();
-    // SAFETY: an address of the length given.
-    let bound = unsafe {
-        let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-        libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length)
-    };
-    if bound < 0 { Err(io::Error::last_os_error()) } else { Ok(socket) }
+    let socket = packet_socket::open(SocketType::RAW)?;
+    packet_socket::bind(&socket, interface, protocol)?;
+    Ok(socket)
 }

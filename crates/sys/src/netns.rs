@@ -15,6 +15,7 @@ use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 use crate::error::{Context, Error, Result};
+use crate::socket_option;
 
 /// The namespace of the calling thread; `/proc/self` would be that of the thread that started the process.
 const OWN: &str = "/proc/thread-self/ns/net";
@@ -132,23 +133,12 @@ fn own_cookie() -> Result<Option<u64>> {
     let what = || "ask a network namespace for its number".to_owned();
     let socket = rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::DGRAM, None)
         .context(what)?;
-    let mut cookie = 0_u64;
-    let mut length = size_of::<u64>() as libc::socklen_t;
-    // SAFETY: the option is a u64 (net/core/sock.c), and both pointers are to live locals of the sizes given.
-    let status = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_NETNS_COOKIE,
-            (&raw mut cookie).cast(),
-            &raw mut length,
-        )
-    };
-    if status == 0 {
-        return Ok(Some(cookie));
+    let mut cookie = [0; size_of::<u64>()];
+    match socket_option::get(&socket, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, &mut cookie) {
+        Ok(_) => Ok(Some(u64::from_ne_bytes(cookie))),
+        Err(e) if e.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(None),
+        Err(e) => Err(Error::new(what(), e)),
     }
-    let error = io::Error::last_os_error();
-    if error.raw_os_error() == Some(libc::ENOPROTOOPT) { Ok(None) } else { Err(Error::new(what(), error)) }
 }
 
 impl AsFd for NetNs {

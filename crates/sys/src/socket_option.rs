@@ -6,7 +6,10 @@ use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd};
 
 /// Reads an option into a buffer; how many bytes of it the kernel filled.
-pub(crate) fn get(socket: impl AsFd, level: i32, name: i32, into: &mut [u8]) -> io::Result<usize> {
+///
+/// # Errors
+/// Those of getsockopt(2).
+pub fn get(socket: impl AsFd, level: i32, name: i32, into: &mut [u8]) -> io::Result<usize> {
     let mut length = into.len() as libc::socklen_t;
     // SAFETY: pointer and length are those of a live slice that only we may write.
     let status = unsafe {
@@ -16,23 +19,67 @@ pub(crate) fn get(socket: impl AsFd, level: i32, name: i32, into: &mut [u8]) -> 
 }
 
 /// Reads an option that is an integer.
-pub(crate) fn get_int(socket: impl AsFd, level: i32, name: i32) -> io::Result<i32> {
+///
+/// # Errors
+/// Those of getsockopt(2).
+pub fn get_int(socket: impl AsFd, level: i32, name: i32) -> io::Result<i32> {
     let mut value = [0; size_of::<i32>()];
     get(socket, level, name, &mut value)?;
     Ok(i32::from_ne_bytes(value))
 }
 
+/// Sets an option to these bytes, in which there is no pointer.
+///
+/// # Errors
+/// Those of setsockopt(2).
+pub fn set(socket: impl AsFd, level: i32, name: i32, value: &[u8]) -> io::Result<()> {
+    // SAFETY: pointer and length are those of a live slice, which the kernel only reads.
+    unsafe { set_raw(socket, level, name, value.as_ptr().cast(), value.len()) }
+}
+
 /// Sets an option that is an integer.
-pub(crate) fn set_int(socket: impl AsFd, level: i32, name: i32, value: i32) -> io::Result<()> {
-    // SAFETY: the kernel reads one integer from a live one.
-    let status = unsafe {
-        libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
-            level,
-            name,
-            (&raw const value).cast(),
-            size_of::<i32>() as libc::socklen_t,
-        )
-    };
+///
+/// # Errors
+/// Those of setsockopt(2).
+pub fn set_int(socket: impl AsFd, level: i32, name: i32, value: i32) -> io::Result<()> {
+    set(socket, level, name, &value.to_ne_bytes())
+}
+
+/// Lets only packets in that this program of linux/filter.h takes (socket(7), SO_ATTACH_FILTER).
+///
+/// # Errors
+/// `InvalidInput` for more instructions than the kernel takes (4096), and those of setsockopt(2).
+pub fn attach_filter(socket: impl AsFd, program: &mut [libc::sock_filter]) -> io::Result<()> {
+    let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let program = libc::sock_fprog { len, filter: program.as_mut_ptr() };
+    let size = size_of::<libc::sock_fprog>();
+    // SAFETY: the kernel copies the program, which is live, and reads no more than its length.
+    unsafe { set_raw(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, (&raw const program).cast(), size) }
+}
+
+/// Packets that a packet socket had no room for since this was last asked (packet(7), PACKET_STATISTICS).
+///
+/// # Errors
+/// Those of getsockopt(2).
+pub fn packet_drops(socket: impl AsFd) -> io::Result<u64> {
+    // struct tpacket_stats: packets in all, and drops.
+    let mut stats = [0; size_of::<libc::tpacket_stats>()];
+    get(socket, libc::SOL_PACKET, libc::PACKET_STATISTICS, &mut stats)?;
+    let [.., a, b, c, d] = stats;
+    Ok(u32::from_ne_bytes([a, b, c, d]).into())
+}
+
+/// # Safety
+/// The kernel reads what the option's value is made of: `value` is valid for `size` bytes, and so is all that it points to.
+unsafe fn set_raw(
+    socket: impl AsFd,
+    level: i32,
+    name: i32,
+    value: *const libc::c_void,
+    size: usize,
+) -> io::Result<()> {
+    // SAFETY: as the caller promises.
+    let status =
+        unsafe { libc::setsockopt(socket.as_fd().as_raw_fd(), level, name, value, size as libc::socklen_t) };
     if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

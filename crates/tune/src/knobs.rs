@@ -321,7 +321,7 @@ impl Knob {
         Knob { cost, ..self }
     }
 
-    /// Of several numbers.
+    /// The same with several numbers.
     const fn several(self, numbers: usize) -> Knob {
         Knob { numbers, ..self }
     }

@@ -2,13 +2,11 @@
 //! netfilter_ipv6/ip6_tables.h, netfilter/x_tables.h).
 //!
 //! Only tables that are there already are read: asking for another one would make it, or load its module.
-#![allow(unsafe_code, reason = "getsockopt(2) of options that no safe crate offers")]
 
 mod asks;
 mod text;
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::net::{AddressFamily, RawProtocol, SocketType};
 
@@ -17,6 +15,7 @@ pub use self::text::text;
 use crate::nftables::nat::{Nat, Translation, of_target};
 use weir_sys::ProcRoot;
 use weir_sys::error::{Context, Error, Result};
+use weir_sys::socket_option;
 
 /// IPT_SO_GET_INFO and IP6T_SO_GET_INFO, IPT_SO_GET_ENTRIES and IP6T_SO_GET_ENTRIES have the same numbers.
 const GET_INFO: i32 = 64;
@@ -169,7 +168,7 @@ fn table(family: Family, name: &str) -> Result<Table> {
     for _ in 0..5 {
         let mut info = [0; INFO];
         put_name(&mut info, name);
-        ask(&socket, layout.level, GET_INFO, &mut info).context(what)?;
+        socket_option::get(&socket, layout.level, GET_INFO, &mut info).context(what)?;
         let size = number(&info, INFO - 4).unwrap_or(0) as usize;
         if size > LARGEST {
             return Err(Error::other(what(), format!("it says it has {size} bytes")));
@@ -177,8 +176,8 @@ fn table(family: Family, name: &str) -> Result<Table> {
         let mut entries = vec![0; ENTRIES + size];
         put_name(&mut entries, name);
         entries[NAME..NAME + 4].copy_from_slice(&(size as u32).to_ne_bytes());
-        match ask(&socket, layout.level, GET_ENTRIES, &mut entries) {
-            Ok(()) => {
+        match socket_option::get(&socket, layout.level, GET_ENTRIES, &mut entries) {
+            Ok(_) => {
                 let chains = chains(&info, &entries[ENTRIES..], family);
                 return Ok(Table { family, name: name.to_owned(), chains });
             }
@@ -199,15 +198,6 @@ const RAW: rustix::net::Protocol =
 fn put_name(buffer: &mut [u8], name: &str) {
     let length = name.len().min(NAME - 1);
     buffer[..length].copy_from_slice(&name.as_bytes()[..length]);
-}
-
-fn ask(socket: &OwnedFd, level: i32, option: i32, buffer: &mut [u8]) -> io::Result<()> {
-    let mut length = buffer.len() as libc::socklen_t;
-    // SAFETY: the buffer is as long as said, and the kernel writes no more than that (do_ipt_get_ctl checks the length).
-    let status = unsafe {
-        libc::getsockopt(socket.as_raw_fd(), level, option, buffer.as_mut_ptr().cast(), &raw mut length)
-    };
-    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 fn number(bytes: &[u8], at: usize) -> Option<u32> {

@@ -1,10 +1,14 @@
 //! Packet sockets: opening and options.
-#![allow(unsafe_code, reason = "packet(7) options and addresses, which no safe crate offers")]
+#![allow(unsafe_code, reason = "packet(7) options, which no safe crate offers")]
 
 use std::ffi::c_int;
 use std::io;
 use std::mem::size_of;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::net::SocketType;
+use weir_sys::packet_socket;
+use weir_sys::socket_option::{attach_filter, packet_drops};
 
 use crate::Error;
 
@@ -13,15 +17,7 @@ use crate::Error;
 /// # Errors
 /// [`Error::Missing`] without CAP_NET_RAW, or on a kernel without packet sockets.
 pub(super) fn open() -> Result<OwnedFd, Error> {
-    // Protocol 0: no frame is taken in before the socket is bound to one (packet(7)).
-    // SAFETY: no memory is involved.
-    let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-    if fd >= 0 {
-        // SAFETY: a new descriptor, without another owner.
-        return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
-    }
-    let error = io::Error::last_os_error();
-    Err(match error.raw_os_error() {
+    packet_socket::open(SocketType::RAW).map_err(|error| match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => Error::Missing(format!(
             "packet sockets need CAP_NET_RAW ({error}): run as root, or `setcap cap_net_raw+ep` on the weir binary, or start its \
              container with `--cap-add NET_RAW`"
@@ -35,20 +31,7 @@ pub(super) fn open() -> Result<OwnedFd, Error> {
 
 /// Binds a socket to an interface and an EtherType; 0 takes nothing in.
 pub(super) fn bind(socket: &OwnedFd, interface: u32, ethertype: u16) -> Result<(), Error> {
-    // SAFETY: sockaddr_ll is plain numbers, for which zeros are valid.
-    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-    address.sll_family = libc::AF_PACKET as u16;
-    address.sll_protocol = ethertype.to_be();
-    address.sll_ifindex = interface.cast_signed();
-    // SAFETY: an address of the length given.
-    let result = unsafe {
-        libc::bind(
-            socket.as_raw_fd(),
-            (&raw const address).cast(),
-            size_of::<libc::sockaddr_ll>() as libc::socklen_t,
-        )
-    };
-    check(result, "bind a packet socket").map(drop)
+    packet_socket::bind(socket, interface, ethertype).map_err(|e| failed("bind a packet socket", e))
 }
 
 /// Sets a packet(7) or socket(7) option. `T` is what the option takes: a C struct or an `int`.
@@ -92,27 +75,12 @@ pub(super) fn set_filter(socket: &OwnedFd, protocol_at: u32, keep: u32) -> Resul
         op(leave, 0, 0, keep),
         op(leave, 0, 0, 0),
     ];
-    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    set(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter, "filter what a packet socket takes in")
+    attach_filter(socket, &mut program).map_err(|e| failed("filter what a packet socket takes in", e))
 }
 
-/// Frames that the socket had no room for since this was last asked (PACKET_STATISTICS).
+/// Frames that the socket had no room for since this was last asked.
 pub(super) fn dropped(socket: &OwnedFd) -> Result<u64, Error> {
-    // SAFETY: tpacket_stats is two numbers.
-    let mut stats: libc::tpacket_stats = unsafe { std::mem::zeroed() };
-    let mut length = size_of::<libc::tpacket_stats>() as libc::socklen_t;
-    // SAFETY: a buffer of the length given.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_PACKET,
-            libc::PACKET_STATISTICS,
-            (&raw mut stats).cast(),
-            &raw mut length,
-        )
-    };
-    check(result, "read a packet socket's drops")?;
-    Ok(u64::from(stats.tp_drops))
+    packet_drops(socket).map_err(|e| failed("read a packet socket's drops", e))
 }
 
 /// The result of a system call, or its error with what was being done.
