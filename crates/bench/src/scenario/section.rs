@@ -1,6 +1,8 @@
 //! One table of a scenario file, and values of it with messages that name its place.
 
 use serde::de::DeserializeOwned;
+use serde::de::value::MapDeserializer;
+use serde_json::Value as Json;
 use toml_edit::{Item, Table, Value};
 
 use super::error::ScenarioError;
@@ -8,12 +10,33 @@ use super::problem::{Source, as_table};
 
 pub(super) type Result<T> = std::result::Result<T, ScenarioError>;
 
-/// Decodes a table, or returns serde's reason why it cannot.
+/// Decodes a table, or returns serde's reason why it cannot. By way of JSON, because records and messages to agents hold most of
+/// these types, and the code to read them from TOML as well would be large.
 fn decode<T: DeserializeOwned>(table: &Table) -> std::result::Result<T, String> {
-    let value = Value::InlineTable(table.clone().into_inline_table());
-    T::deserialize(serde::de::IntoDeserializer::into_deserializer(value)).map_err(
-        |error: toml_edit::de::Error| error.message().split_whitespace().collect::<Vec<_>>().join(" "),
-    )
+    let table = table.clone().into_inline_table();
+    let entries = table.iter().map(|(key, value)| Ok((key.to_owned(), json(value)?)));
+    // In the order of the text, because serde names the first unknown key.
+    let entries = entries.collect::<std::result::Result<Vec<_>, String>>()?.into_iter();
+    T::deserialize(MapDeserializer::<_, serde_json::Error>::new(entries))
+        .map_err(|error| error.to_string().split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// The same value in JSON, or why it has none.
+fn json(value: &Value) -> std::result::Result<Json, String> {
+    Ok(match value {
+        Value::String(text) => Json::from(text.value().as_str()),
+        Value::Integer(number) => Json::from(*number.value()),
+        Value::Float(number) => {
+            Json::Number(serde_json::Number::from_f64(*number.value()).ok_or("expected a finite number")?)
+        }
+        Value::Boolean(yes) => Json::from(*yes.value()),
+        Value::Datetime(_) => return Err("expected a date in quotes".to_owned()),
+        Value::Array(array) => Json::Array(array.iter().map(json).collect::<std::result::Result<_, _>>()?),
+        Value::InlineTable(table) => {
+            let entries = table.iter().map(|(key, value)| Ok((key.to_owned(), json(value)?)));
+            Json::Object(entries.collect::<std::result::Result<_, String>>()?)
+        }
+    })
 }
 
 /// The part of a table with these keys, and the rest.

@@ -398,7 +398,7 @@ kind = "tcp-rr"
         ("[1000, 64000, 1000000]", "[]", 17, "valid is 1 to 64"),
         ("[1000, 64000, 1000000]", "[\"1000\"]", 17, "expected a number"),
         ("[1000, 64000, 1000000]", "[1000, 1e300]", 17, "1e300 is no number from 0 to 1e15"),
-        ("[1000, 64000, 1000000]", "[1000, inf]", 17, "is no number"),
+        ("[1000, 64000, 1000000]", "[1000, inf]", 17, "expected a finite number"),
         ("[1000, 64000, 1000000]", "[1000,\n 0]", 18, "rate-pps = 0"),
         ("\"rate-pps\"", "\"rate-bbs\"", 17, "unknown key `rate-bbs` in [[workload]]"),
         ("\"rate-pps\"", "\"name\"", 17, "expected an option that is a number"),

@@ -84,6 +84,13 @@ const MISTAKES: &[Mistake] = &[
     ("name = \"small\"", "name = \"small", 1, "not TOML", None),
     ("name = \"small\"", "", 1, "no `name`", None),
     ("title = \"A small one\"", "title = 3", 2, "title = 3: expected a text in quotes", None),
+    (
+        "title = \"A small one\"",
+        "title = 1979-05-27",
+        2,
+        "title = 1979-05-27: expected a date in quotes",
+        None,
+    ),
     ("nft.bulk >= 0.9 x direct", "nftt.bulk >= 0.9 x direct", 3, "no variant \"nftt\"", Some("nft")),
     ("nft.bulk >= 0.9 x direct", "nft.bluk >= 0.9 x direct", 3, "no workload \"bluk\"", Some("bulk")),
     (
@@ -108,6 +115,7 @@ const MISTAKES: &[Mistake] = &[
     ("[plan]", "[[plan]]", 7, "`plan` must be a table, begun by [plan]", None),
     ("min-rounds = 6", "min-round = 6", 8, "unknown key `min-round` in [plan]", Some("min-rounds")),
     ("min-rounds = 6", "min-rounds = -6", 8, "min-rounds = -6: expected a whole number", None),
+    ("budget = \"2m\"", "target = inf", 10, "target = inf: expected a finite number", None),
     ("min-rounds = 6", "min-rounds = \"6\"", 8, "min-rounds = \"6\": expected a whole number", None),
     ("min-rounds = 6", "min-rounds = 0", 8, "min-rounds = 0: valid is 1 to 1000", None),
     ("max-rounds = 8", "max-rounds = 5", 9, "max-rounds = 5: valid is min-rounds = 6 to 1000", None),
