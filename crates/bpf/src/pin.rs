@@ -87,7 +87,8 @@ fn file_name(path: &Path) -> String {
     path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned())
 }
 
-/// What was opened by its name; `None` where nothing has that name, or has it no longer: another process may remove it at any time.
+/// An open map, program or attachment; `None` where nothing has its name, or has it no longer: another process may remove it at any
+/// time.
 ///
 /// # Errors
 /// Any other than that.
