@@ -80,7 +80,7 @@ pub(super) const ROWS: &[Row] = &[
         section: "2.2",
         requirement: "TCP RST",
         level: Level::Should,
-        asks: "a reset does not end a mapping at once",
+        asks: "a reset does not end a mapping at once; the four minutes of the RFC are not waited for",
         sent: "data from inside after that reset",
         breaks: "a forged reset that the host ignores (RFC 5961) cuts the connection",
         judge: |o| {

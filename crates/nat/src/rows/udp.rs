@@ -88,7 +88,7 @@ pub(super) const ROWS: &[Row] = &[
         level: Level::Recommended,
         asks: "even ports stay even, odd ones odd",
         sent: "UDP from even and odd ports",
-        breaks: "old RTP senders that expect RTCP at the next odd port lose it",
+        breaks: "old RTP senders that expect RTCP at the next odd port lose it; RFC 7857 section 9 lets a NAT give parity up",
         judge: |o| parity(o).unwrap_or_else(|e| e),
     },
     Row {
