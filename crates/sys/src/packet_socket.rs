@@ -4,7 +4,8 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+pub use rustix::net::SocketType;
+use rustix::net::{AddressFamily, SocketFlags, socket_with};
 
 /// Opens one. Its protocol is 0: it takes nothing in before it is bound to another one.
 ///

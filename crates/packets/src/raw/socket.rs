@@ -6,8 +6,7 @@ use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use rustix::net::SocketType;
-use weir_sys::packet_socket;
+use weir_sys::packet_socket::{self, SocketType};
 use weir_sys::socket_option::{attach_filter, packet_drops};
 
 use crate::Error;
