@@ -159,10 +159,8 @@ impl Store {
     /// # Errors
     /// If it cannot be read.
     pub fn boot(&self) -> Result<Option<String>, Error> {
-        match fs::read_to_string(self.boot_file()) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            text => Ok(Some(text.map_err(at(&self.boot_file()))?.trim().to_owned())),
-        }
+        let text = file::found(fs::read_to_string(self.boot_file())).map_err(at(&self.boot_file()))?;
+        Ok(text.map(|text| text.trim().to_owned()))
     }
 
     /// Removes all policies but these.
@@ -170,11 +168,8 @@ impl Store {
     /// # Errors
     /// If the disk refuses.
     pub fn forget_but(&self, keep: &[&str]) -> Result<(), Error> {
-        let entries = match fs::read_dir(&self.folder) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            entries => entries.map_err(at(&self.folder))?,
-        };
-        for entry in entries.flatten() {
+        let entries = file::found(fs::read_dir(&self.folder)).map_err(at(&self.folder))?;
+        for entry in entries.into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             if entry.path().is_dir() && !keep.contains(&name.as_str()) {
                 fs::remove_dir_all(entry.path()).map_err(at(&entry.path()))?;
@@ -188,10 +183,7 @@ impl Store {
     /// # Errors
     /// If the disk refuses.
     pub fn clear(&self) -> Result<(), Error> {
-        match fs::remove_dir_all(&self.folder) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(at(&self.folder)(e)),
-            _ => Ok(()),
-        }
+        file::found(fs::remove_dir_all(&self.folder)).map(drop).map_err(at(&self.folder))
     }
 
     /// Notes a loading.

@@ -81,9 +81,8 @@ impl ExclusionStore {
     pub fn read(&self) -> Result<Vec<Exclusion>> {
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(OFlags::NOFOLLOW.bits() as i32);
-        let file = match options.open(&self.path) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            file => file.map_err(at(&self.path))?,
+        let Some(file) = file::found(options.open(&self.path)).map_err(at(&self.path))? else {
+            return Ok(Vec::new());
         };
         self.check()?;
         let unusable = |why: &str| {

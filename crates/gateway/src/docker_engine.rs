@@ -372,10 +372,7 @@ fn remove_cgroup(path: &Path) -> std::io::Result<()> {
 }
 
 fn remove_dir_all(path: &Path) -> std::io::Result<()> {
-    match std::fs::remove_dir_all(path) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
+    weir_sys::file::found(std::fs::remove_dir_all(path)).map(drop)
 }
 
 /// The engine's processes were killed, and the kernel may not have finished with them: tries until it has.

@@ -204,11 +204,8 @@ impl Change {
             }
             Change::KernelFile { path, .. } => {
                 let path = host.root.path(&path.to_string_lossy());
-                match fs::read_to_string(&path) {
-                    Ok(text) => Ok(Some(text.trim_end_matches('\n').to_owned())),
-                    Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-                    Err(e) => Err(at(&path)(e)),
-                }
+                let text = file::found(fs::read_to_string(&path)).map_err(at(&path))?;
+                Ok(text.map(|text| text.trim_end_matches('\n').to_owned()))
             }
             Change::TextFile { path, .. } => read_text(&host.root.path(&path.to_string_lossy())),
             Change::Commands { read, limit_s, .. } => {
@@ -301,13 +298,12 @@ fn folder_of(path: &Path) -> &Path {
 
 /// Reads a file of weir's; a symbolic link is another program's work and is not followed.
 fn read_text(path: &Path) -> Result<Option<String>, Error> {
-    match fs::symlink_metadata(path) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(at(path)(e)),
-        Ok(meta) if !meta.is_file() || meta.uid() != rustix::process::geteuid().as_raw() => {
+    match file::found(fs::symlink_metadata(path)).map_err(at(path))? {
+        None => Ok(None),
+        Some(meta) if !meta.is_file() || meta.uid() != rustix::process::geteuid().as_raw() => {
             Err(unfit(path.display().to_string(), "not an ordinary file of this user; weir leaves it alone"))
         }
-        Ok(_) => Ok(Some(fs::read_to_string(path).map_err(at(path))?)),
+        Some(_) => Ok(Some(fs::read_to_string(path).map_err(at(path))?)),
     }
 }
 

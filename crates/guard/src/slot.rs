@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, OFlags, fcntl_lock};
 use rustix::io::Errno;
 use rustix::process::{Flock, FlockType, fcntl_getlk};
+use weir_sys::file;
 use weir_sys::process::{Identity, stop_other};
 
 use crate::error::{Error, at};
@@ -63,11 +64,8 @@ pub(crate) fn holders(folder: &Folder, by: &str) -> Result<Vec<u32>, Error> {
     let mut pids = Vec::new();
     for number in NUMBERS {
         let path = folder.slot(by, number);
-        let file =
-            match OpenOptions::new().read(true).custom_flags(OFlags::NOFOLLOW.bits() as i32).open(&path) {
-                Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
-                file => file.map_err(at(&path))?,
-            };
+        let opened = OpenOptions::new().read(true).custom_flags(OFlags::NOFOLLOW.bits() as i32).open(&path);
+        let Some(file) = file::found(opened).map_err(at(&path))? else { continue };
         let held = fcntl_getlk(&file, &Flock::from(FlockType::WriteLock));
         if let Some(lock) = held.map_err(|e| at(&path)(e.into()))? {
             pids.push(lock.pid.map_or(0, |pid| pid.as_raw_nonzero().get().unsigned_abs()));

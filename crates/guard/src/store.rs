@@ -56,10 +56,9 @@ impl Folder {
 
     /// False if there is none: nothing was ever applied.
     pub(crate) fn exists(&self) -> Result<bool, Error> {
-        match fs::symlink_metadata(&self.path) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
-            Err(e) => Err(at(&self.path)(e)),
-            Ok(_) => self.check().map(|()| true),
+        match file::found(fs::symlink_metadata(&self.path)).map_err(at(&self.path))? {
+            None => Ok(false),
+            Some(_) => self.check().map(|()| true),
         }
     }
 
@@ -174,11 +173,7 @@ impl Store {
     pub(crate) fn open(path: &Path, write: bool) -> Result<Option<Self>, Error> {
         let mut options = OpenOptions::new();
         options.read(true).append(write).custom_flags(OFlags::NOFOLLOW.bits() as i32);
-        let mut file = match options.open(path) {
-            Ok(file) => file,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(at(path)(e)),
-        };
+        let Some(mut file) = file::found(options.open(path)).map_err(at(path))? else { return Ok(None) };
         let meta = file.metadata().map_err(at(path))?;
         let unusable = |reason: String| Error::Journal { path: path.display().to_string(), reason };
         if meta.uid() != rustix::process::geteuid().as_raw() || meta.mode() & 0o022 != 0 {

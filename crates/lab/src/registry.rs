@@ -174,13 +174,9 @@ pub fn list() -> Result<Vec<Entry>, Error> {
 }
 
 fn remove(path: &Path) -> Result<(), Error> {
-    match fs::remove_file(path) {
-        // A runner that was stopped in good order removed it itself.
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            Err(Error::Registry(weir_sys::Error::new(format!("remove {}", path.display()), e)))
-        }
-        _ => Ok(()),
-    }
+    // A runner that was stopped in good order removed it itself.
+    file::remove(path)
+        .map_err(|e| Error::Registry(weir_sys::Error::new(format!("remove {}", path.display()), e)))
 }
 
 /// The result of [`clean`] for one lab.
@@ -221,23 +217,16 @@ fn files() -> Result<Vec<(PathBuf, Entry)>, Error> {
     let directory = directory()?;
     let failed =
         |path: &Path, e| Error::Registry(weir_sys::Error::new(format!("read {}", path.display()), e));
-    let entries = match fs::read_dir(&directory) {
-        Ok(entries) => entries,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(failed(&directory, e)),
-    };
+    let entries = file::found(fs::read_dir(&directory)).map_err(|e| failed(&directory, e))?;
     let mut files = Vec::new();
-    for entry in entries {
+    for entry in entries.into_iter().flatten() {
         let path = entry.map_err(|e| failed(&directory, e))?.path();
         if path.extension().is_none_or(|e| e != "json") {
             continue;
         }
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            // Its lab ended a moment ago.
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
-            Err(e) => return Err(failed(&path, e)),
-        };
+        // Without one, its lab ended a moment ago.
+        let text = file::found(fs::read_to_string(&path)).map_err(|e| failed(&path, e))?;
+        let Some(text) = text else { continue };
         let entry = serde_json::from_str(&text).map_err(|e| failed(&path, e.into()))?;
         files.push((path, entry));
     }

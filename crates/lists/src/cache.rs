@@ -5,7 +5,7 @@
 //! renames, it does not pass as the record of the other file.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{ErrorKind, Read};
+use std::io::Read;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
@@ -141,10 +141,7 @@ impl Cache {
     /// It is there, and cannot be read.
     pub fn stored(&self, name: &str) -> Result<Option<Stored>, Error> {
         let path = self.path(name);
-        let file = match File::open(&path) {
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-            file => file.map_err(at(&path))?,
-        };
+        let Some(file) = file::found(File::open(&path)).map_err(at(&path))? else { return Ok(None) };
         let meta = file.metadata().map_err(at(&path))?;
         if !meta.is_file() || meta.len() > LARGEST {
             let reason = format!("it is no file of at most {LARGEST} bytes");

@@ -83,11 +83,8 @@ impl Store {
     /// # Errors
     /// If the disk refuses.
     pub fn forget_but(&self, keep: &[&str]) -> Result<()> {
-        let entries = match fs::read_dir(&self.folder) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            entries => entries.map_err(at(&self.folder))?,
-        };
-        for path in entries.flatten().map(|entry| entry.path()) {
+        let entries = file::found(fs::read_dir(&self.folder)).map_err(at(&self.folder))?;
+        for path in entries.into_iter().flatten().flatten().map(|entry| entry.path()) {
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             if path.is_file() && !keep.contains(&name.as_str()) {
                 fs::remove_file(&path).map_err(at(&path))?;
@@ -101,10 +98,7 @@ impl Store {
     /// # Errors
     /// If the disk refuses.
     pub fn clear(&self) -> Result<()> {
-        match fs::remove_dir_all(&self.folder) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(at(&self.folder)(e)),
-            _ => Ok(()),
-        }
+        file::found(fs::remove_dir_all(&self.folder)).map(drop).map_err(at(&self.folder))
     }
 }
 

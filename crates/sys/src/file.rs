@@ -66,9 +66,17 @@ pub fn discard(path: &Path) -> Result<()> {
 /// # Errors
 /// If the disk refuses.
 pub fn remove(path: &Path) -> Result<()> {
-    match fs::remove_file(path) {
-        Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
-        _ => Ok(()),
+    found(fs::remove_file(path)).map(drop)
+}
+
+/// The answer of the disk; `None` if no file has that name.
+///
+/// # Errors
+/// All others.
+pub fn found<T>(asked: Result<T>) -> Result<Option<T>> {
+    match asked {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        asked => asked.map(Some),
     }
 }
 

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
 use weir_lists::Cache;
 use weir_sys::Stop;
+use weir_sys::file::found;
 
 use crate::board::Source;
 use crate::page::{Group, Metric, Page};
@@ -63,12 +63,9 @@ impl CachedLists {
     /// Names of files with a record beside them, in order.
     fn names(&self) -> Result<Vec<String>, String> {
         let failed = |e: std::io::Error| format!("{}: {e}", self.cache.folder().display());
-        let entries = match fs::read_dir(self.cache.folder()) {
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(failed)?,
-        };
+        let entries = found(fs::read_dir(self.cache.folder())).map_err(failed)?;
         let mut names = Vec::new();
-        for entry in entries {
+        for entry in entries.into_iter().flatten() {
             let name = entry.map_err(failed)?.file_name();
             if let Some(list) = name.to_str().and_then(|n| n.strip_suffix(".json")) {
                 names.push(list.to_owned());
