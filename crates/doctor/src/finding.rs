@@ -207,14 +207,11 @@ impl Finding {
         self.evidence.push(Fact::counter(plane, name, delta, text));
     }
 
-    /// Adds a counter of a namespace if it grew, as "17 `words`". Returns whether it did.
-    pub(crate) fn grew(&mut self, namespace: &Namespace, name: &str, words: &str) -> bool {
-        let delta = namespace.counters.get(name).copied().unwrap_or_default();
-        let grew = delta.change();
-        if grew > 0 {
-            self.counter(Plane::Counters, name, delta, format!("{grew} {words}"));
+    /// Adds a counter of a namespace if it grew, as "17 `words`".
+    pub(crate) fn grew(&mut self, namespace: &Namespace, name: &str, words: &str) {
+        if let Some(delta) = namespace.counters.get(name).filter(|delta| delta.change() > 0) {
+            self.counter(Plane::Counters, name, *delta, format!("{} {words}", delta.change()));
         }
-        grew > 0
     }
 }
 

@@ -102,15 +102,11 @@ fn fixes(view: &EvidenceView<'_>, claims: &[Claim], lost: u64) -> Vec<Fix> {
         // Never more than a fiftieth of the memory.
         let proposed = now.saturating_mul(2).min(total / 1024 / 50).max(now);
         if proposed > now {
+            let why = format!("{lost} packets found no memory in the window");
             fixes.push(Fix::set(
                 "keep a larger reserve for packets",
                 "programs get that much less memory",
-                vec![Setting::new(
-                    NAME,
-                    now,
-                    proposed,
-                    format!("{lost} packets found no memory in the window"),
-                )],
+                vec![Setting::new(NAME, now, proposed, why)],
             ));
         }
     }

@@ -112,15 +112,11 @@ fn fixes(namespace: &Namespace, listener: &Listener) -> Vec<Fix> {
     let somaxconn = namespace.setting("net.core.somaxconn").unwrap_or(4096);
     let proposed = (u64::from(listener.limit) * 8).clamp(1024, 65_535);
     if u64::from(listener.limit) >= somaxconn && proposed > somaxconn {
+        let why = format!("{} held {} connections and refused more", listener.local, listener.queued);
         fixes.push(Fix::set(
             "let more connections wait (the program must be started again to ask for more)",
             "clients wait longer before they see that the program is stuck; some 2.5 KB for each that waits",
-            vec![Setting::new(
-                "net.core.somaxconn",
-                somaxconn,
-                proposed,
-                format!("{} held {} connections and refused more", listener.local, listener.queued),
-            )],
+            vec![Setting::new("net.core.somaxconn", somaxconn, proposed, why)],
         ));
     } else {
         fixes.push(Fix::new(

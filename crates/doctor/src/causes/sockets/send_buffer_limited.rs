@@ -101,15 +101,11 @@ fn fixes(namespace: &Namespace, flow: &TcpFlow, at_end: bool) -> Vec<Fix> {
     else {
         return vec![show];
     };
+    let why = format!("{} waited for room in {} bytes", flow.local, flow.send_limit);
     let larger = Fix::set(
         "let send buffers grow larger",
         "memory of connections that fill it",
-        vec![Setting::new(
-            "net.ipv4.tcp_wmem",
-            now.clone(),
-            format!("4096 16384 {MOST}"),
-            format!("{} waited for room in {} bytes", flow.local, flow.send_limit),
-        )],
+        vec![Setting::new("net.ipv4.tcp_wmem", now.clone(), format!("4096 16384 {MOST}"), why)],
     );
     vec![larger, show]
 }

@@ -108,15 +108,11 @@ fn describe(namespace: &Namespace, crowded: &[&Listener], finding: &mut Finding)
 fn fixes(namespace: &Namespace, listener: Option<&Listener>) -> Vec<Fix> {
     let mut fixes = Vec::new();
     if namespace.setting("net.ipv4.tcp_syncookies") == Some(0) {
+        let why = "new connections were dropped in the window";
         fixes.push(Fix::set(
             "answer with SYN cookies when the backlog is full",
             "connections made by cookies without timestamps have no window scaling",
-            vec![Setting::new(
-                "net.ipv4.tcp_syncookies",
-                "0",
-                "1",
-                "new connections were dropped in the window",
-            )],
+            vec![Setting::new("net.ipv4.tcp_syncookies", "0", "1", why)],
         ));
     }
     if let Some(now) = namespace.setting("net.ipv4.tcp_max_syn_backlog").filter(|now| *now < MOST_REQUESTS) {

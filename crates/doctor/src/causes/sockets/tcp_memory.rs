@@ -128,15 +128,11 @@ fn describe(view: &EvidenceView<'_>, namespace: &Namespace, memory: Memory, find
     ));
     let setting = view.evidence.machine.settings.get("net.ipv4.tcp_mem");
     if let (Some(now), Some(limits)) = (setting, memory.limits) {
+        let why = "TCP was under pressure in the window";
         finding.fixes.push(Fix::set(
             "allow TCP more memory",
             "sockets may take so much more of the machine's memory, and the kernel can swap none of it",
-            vec![Setting::new(
-                "net.ipv4.tcp_mem",
-                now.clone(),
-                limits.times(2),
-                "TCP was under pressure in the window",
-            )],
+            vec![Setting::new("net.ipv4.tcp_mem", now.clone(), limits.times(2), why)],
         ));
     }
 }

@@ -99,15 +99,11 @@ fn fixes(view: &EvidenceView<'_>, socket: &UdpSocket) -> Vec<Fix> {
     // The kernel doubles what a program asks for (net/core/sock.c, SO_RCVBUF).
     let proposed = (u64::from(socket.limit_bytes) * 8).clamp(4 << 20, 64 << 20);
     let larger = if proposed > now {
+        let why = format!("{} lost {} datagrams", socket.local, socket.drops.change());
         Fix::set(
             "allow larger buffers; the program must ask for one (SO_RCVBUF, often a setting of its own)",
             "memory of each socket that asks for it; datagrams wait longer before they are read",
-            vec![Setting::new(
-                "net.core.rmem_max",
-                now,
-                proposed,
-                format!("{} lost {} datagrams", socket.local, socket.drops.change()),
-            )],
+            vec![Setting::new("net.core.rmem_max", now, proposed, why)],
         )
     } else {
         let most = "net.core.rmem_max";

@@ -60,15 +60,11 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     finding.not.push("not one socket's own buffer: the kernel counts these as MemErrors".into());
     finding.fixes.push(Fix::look("see who holds it", [sh!("ss -uamnp"), sh!("cat /proc/net/sockstat")]));
     if let (Some(now), Some(limits)) = (setting, limits) {
+        let why = format!("{lost} datagrams were lost at the limit");
         finding.fixes.push(Fix::set(
             "allow all UDP sockets more memory",
             "programs that do not read may take so much more of the machine's memory",
-            vec![Setting::new(
-                "net.ipv4.udp_mem",
-                now.clone(),
-                limits.times(2),
-                format!("{lost} datagrams were lost at the limit"),
-            )],
+            vec![Setting::new("net.ipv4.udp_mem", now.clone(), limits.times(2), why)],
         ));
     }
     Some(finding)

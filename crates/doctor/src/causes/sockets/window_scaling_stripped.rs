@@ -86,15 +86,11 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
         finding.seen(Plane::Sockets, text);
     }
     if off {
+        let why = format!("{} connections were limited to 64 KB a round trip", flows.len());
         finding.fixes.push(Fix::set(
             "scale windows",
             "none known",
-            vec![Setting::new(
-                "net.ipv4.tcp_window_scaling",
-                "0",
-                "1",
-                format!("{} connections were limited to 64 KB a round trip", flows.len()),
-            )],
+            vec![Setting::new("net.ipv4.tcp_window_scaling", "0", "1", why)],
         ));
     } else {
         let capture =
