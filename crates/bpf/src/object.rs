@@ -78,6 +78,17 @@ impl Loader {
         Ok(Loader { object, name })
     }
 
+    /// Opens an object as `weir-bpf-build` packs it: the content of `NAME.bpf.z`.
+    ///
+    /// # Errors
+    /// If it is not packed like that, or no BPF object.
+    pub fn unpack(name: &'static str, packed: &[u8]) -> Result<Self> {
+        let bytes = miniz_oxide::inflate::decompress_to_vec(packed).map_err(|e| {
+            Error::new(format!("unpack BPF object {name}"), std::io::Error::other(e.to_string()), "")
+        })?;
+        Self::open(name, &bytes)
+    }
+
     /// Sets what the program has as `const volatile struct .. config` (its read-only data begins with it, or it is in a section
     /// `.rodata.config` of its own, so there is one).
     ///
@@ -230,5 +241,23 @@ impl ProgramFd {
     /// Its descriptor.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_packed_is_refused_by_name() {
+        let error = Loader::unpack("filter", b"\x7fELF and nothing more").unwrap_err().to_string();
+        assert!(error.contains("unpack BPF object filter"), "{error}");
+    }
+
+    #[test]
+    fn what_was_packed_and_is_no_object_is_refused() {
+        let packed = miniz_oxide::deflate::compress_to_vec(b"no object", 9);
+        let error = Loader::unpack("filter", &packed).unwrap_err().to_string();
+        assert!(error.contains("open BPF object filter"), "{error}");
     }
 }

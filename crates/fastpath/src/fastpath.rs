@@ -18,7 +18,7 @@ use crate::store::check_number;
 use crate::{AttachedBy, Change, ChangeCount, Count, Error, Exclusion, Lesson, Reason, Result, Status};
 
 /// The programs.
-static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/fastpath.bpf.o"));
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/fastpath.bpf.z"));
 
 /// The flow table in the kernel. Dropping it detaches the programs; everything then takes the kernel's way.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl Fastpath {
         std::fs::File::open("/dev/urandom")
             .and_then(|mut f| f.read_exact(&mut seed))
             .map_err(|e| Error::Options(format!("/dev/urandom: {e}")))?;
-        let mut loader = Loader::open("fastpath", OBJECT)?;
+        let mut loader = Loader::unpack("fastpath", OBJECT)?;
         loader.config(&WeirConfig {
             seed: u64::from_ne_bytes(seed),
             cells_mask: cells - 1,

@@ -110,7 +110,7 @@ fn packets() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let options = Options { sample: 0, established_first: true };
     let tracking = Filter::load_with(&tables, &ACTIONS, options)?;
     let nothing =
-        Loader::open("nothing", include_bytes!(concat!(env!("OUT_DIR"), "/nothing.bpf.o")))?.load()?;
+        Loader::unpack("nothing", include_bytes!(concat!(env!("OUT_DIR"), "/nothing.bpf.z")))?.load()?;
     let (nothing_at_tc, nothing_at_xdp) =
         (nothing.program("nothing_at_tc")?, nothing.program("nothing_at_xdp")?);
     let (tc, xdp) = (At::Tc(Direction::Ingress), At::Xdp(XdpMode::Native));

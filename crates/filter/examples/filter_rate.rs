@@ -147,7 +147,7 @@ impl Filters {
         };
         let tables = Compiled::of(&[class])?;
         Ok(Filters {
-            nothing: Loader::open("nothing", include_bytes!(concat!(env!("OUT_DIR"), "/nothing.bpf.o")))?
+            nothing: Loader::unpack("nothing", include_bytes!(concat!(env!("OUT_DIR"), "/nothing.bpf.z")))?
                 .load()?,
             filter: Filter::load(&tables, &[Action::Drop, Action::Allow], 0)?,
         })

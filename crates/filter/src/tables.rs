@@ -16,12 +16,12 @@ use crate::shared::{
 /// By width, and then with established connections first.
 static OBJECTS: [[&[u8]; 2]; 2] = [
     [
-        include_bytes!(concat!(env!("OUT_DIR"), "/few.bpf.o")),
-        include_bytes!(concat!(env!("OUT_DIR"), "/few_established.bpf.o")),
+        include_bytes!(concat!(env!("OUT_DIR"), "/few.bpf.z")),
+        include_bytes!(concat!(env!("OUT_DIR"), "/few_established.bpf.z")),
     ],
     [
-        include_bytes!(concat!(env!("OUT_DIR"), "/many.bpf.o")),
-        include_bytes!(concat!(env!("OUT_DIR"), "/many_established.bpf.o")),
+        include_bytes!(concat!(env!("OUT_DIR"), "/many.bpf.z")),
+        include_bytes!(concat!(env!("OUT_DIR"), "/many_established.bpf.z")),
     ],
 ];
 
@@ -105,7 +105,7 @@ impl Loaded {
         } else {
             "the filter"
         };
-        let mut loader = Loader::open(name, bytes)?;
+        let mut loader = Loader::unpack(name, bytes)?;
         let cpus = cpu_numbers()?;
         loader.config(&config(tables, actions, options, cpus))?;
         let mut maps = BTreeMap::from([

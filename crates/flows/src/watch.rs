@@ -19,7 +19,7 @@ use crate::table::{Contents, Table, Tracked};
 use crate::udp::UdpFlow;
 use crate::{Error, Result, interfaces};
 
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/flows.bpf.o"));
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/flows.bpf.z"));
 
 /// Most flows that can be tracked at a time: 2.5 GB.
 pub const MOST_FLOWS: u32 = 1 << 20;
@@ -99,7 +99,7 @@ impl Watch {
         let udp_flows = if options.udp { (options.flows / 2).max(1) } else { 1 };
         let own = interfaces::addresses()?;
         let links = interfaces::choose(&options.interfaces)?;
-        let mut loader = Loader::open("flows", OBJECT)?;
+        let mut loader = Loader::unpack("flows", OBJECT)?;
         loader.config(&WeirConfig {
             key: secret(),
             share: (options.share * f64::from(u32::MAX)) as u32,

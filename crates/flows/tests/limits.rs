@@ -194,8 +194,8 @@ fn root_the_program_stays_within_the_verifiers_budget() {
         return;
     }
     const MOST: u32 = 200_000;
-    let object = include_bytes!(concat!(env!("OUT_DIR"), "/flows.bpf.o"));
-    let object = Loader::open("flows", object).unwrap().load().unwrap();
+    let object = include_bytes!(concat!(env!("OUT_DIR"), "/flows.bpf.z"));
+    let object = Loader::unpack("flows", object).unwrap().load().unwrap();
     let spent = object.program("flows_in").unwrap().verified_instructions().unwrap();
     println!("flows_in: {spent} of {MOST}");
     assert!((1..=MOST).contains(&spent), "{spent} of {MOST}");

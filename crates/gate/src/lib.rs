@@ -18,7 +18,7 @@ mod shared {
     include!(concat!(env!("OUT_DIR"), "/shared.rs"));
 }
 
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/gate.bpf.o"));
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/gate.bpf.z"));
 /// Names in a folder of the BPF file system. The kernel clears all entries of a map of programs when no process and no name has
 /// it.
 const NAMES: [&str; 2] = ["programs", "until"];
@@ -82,7 +82,7 @@ impl Gate {
         trial: Option<&ProgramFd>,
         before: Option<&ProgramFd>,
     ) -> Result<Self> {
-        let mut loader = Loader::open("gate", OBJECT)?;
+        let mut loader = Loader::unpack("gate", OBJECT)?;
         // A map of programs belongs to one kind of program.
         let other = if kind == Kind::Tc { Kind::Xdp } else { Kind::Tc };
         loader.without(other.program())?;

@@ -25,7 +25,7 @@ use crate::shared::{self, WeirArrivals, WeirBoard, WeirExpect, WeirProgress, Wei
 use crate::state::{StateTable, words6};
 use crate::transfer::{Family, Link, Protocol, Received, Sending, Way};
 
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/receiver.bpf.o"));
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/receiver.bpf.z"));
 
 /// Flows that there is room for from the start: 512 KiB with IPv4. More is made when it is needed, and stays.
 const ROOM: u32 = 1 << 16;
@@ -237,7 +237,7 @@ impl XdpReceiver {
 
 impl Loaded {
     fn new(address: IpAddr, flows: u32) -> Result<Self, Error> {
-        let mut loader = Loader::open("receiver", OBJECT)?;
+        let mut loader = Loader::unpack("receiver", OBJECT)?;
         let sets = 2 * possible_cpus() as u32;
         let (program, other, table) = match address {
             IpAddr::V4(_) => ("receive4", "receive6", "seen4"),

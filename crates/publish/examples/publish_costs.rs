@@ -36,7 +36,7 @@ fn frame(source: (IpAddr, u16), destination: (IpAddr, u16)) -> Vec<u8> {
 }
 
 fn main() {
-    let object = Loader::open("empty", include_bytes!(concat!(env!("OUT_DIR"), "/empty.bpf.o"))).unwrap();
+    let object = Loader::unpack("empty", include_bytes!(concat!(env!("OUT_DIR"), "/empty.bpf.z"))).unwrap();
     let object = object.load().unwrap();
     let empty = object.program("empty").unwrap();
     for ipv6 in [false, true] {

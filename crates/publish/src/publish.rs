@@ -115,7 +115,7 @@ impl Status {
 const TABLES: [&str; 6] = ["in4", "out4", "in6", "out6", "counts", "routes"];
 
 /// The programs.
-pub(crate) static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/publish.bpf.o"));
+pub(crate) static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/publish.bpf.z"));
 
 const NEEDS_HELPER: &str =
     "bpf_redirect_peer and bpf_redirect_neigh (Linux 5.10) and bpf_check_mtu (5.12), which this kernel lacks";
@@ -138,7 +138,7 @@ impl Publish {
     /// [`Error::Bpf`] without privilege.
     pub fn load(mappings: &[Mapping], links: Links) -> Result<Self> {
         let tables = Tables::of(mappings)?;
-        let mut loader = Loader::open("publish", OBJECT)?;
+        let mut loader = Loader::unpack("publish", OBJECT)?;
         loader.config(&config(links, mappings)?)?;
         // A table without entries cannot be made; twice as many because the container's own ends are in it, too.
         let room = |entries: usize| entries.clamp(1, 2 * WEIR_MAPPINGS as usize) as u32;

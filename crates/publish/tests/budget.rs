@@ -12,8 +12,8 @@ fn root_programs_stay_within_the_verifiers_budget() {
     if test_needs_root() {
         return;
     }
-    let bytes = include_bytes!(concat!(env!("OUT_DIR"), "/publish.bpf.o"));
-    let object = Loader::open("publish", bytes).unwrap().load().unwrap();
+    let bytes = include_bytes!(concat!(env!("OUT_DIR"), "/publish.bpf.z"));
+    let object = Loader::unpack("publish", bytes).unwrap().load().unwrap();
     assert_eq!(object.inner().progs().count(), BUDGET.len());
     for (name, most) in BUDGET {
         let spent = object.program(name).unwrap().verified_instructions().unwrap();

@@ -31,7 +31,7 @@ pub(crate) fn run(args: &ReportArgs, color: Color) -> CommandResult {
     } else if format.csv_patterns {
         weir_report::csv_patterns(&run)
     } else if format.json {
-        serde_json::to_string_pretty(&run).map_err(Failure::failed)? + "\n"
+        crate::documents::page(&run)?
     } else {
         weir_report::terminal(&run, Terminal { width: width(), color: color.stdout && args.output.is_none() })
     };

@@ -14,6 +14,7 @@ mod tune;
 use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::Serialize;
+use weir_text::json::indented;
 
 use crate::exit::{CommandResult, Failure};
 use crate::output::print;
@@ -217,8 +218,16 @@ pub(crate) fn print_json(document: &impl Document) -> CommandResult {
 
 /// Prints a record or a schema, which are no documents of ours.
 pub(crate) fn print_value(value: &impl Serialize) -> CommandResult {
-    let text = serde_json::to_string_pretty(value).map_err(Failure::failed)?;
-    print(&format!("{text}\n"))
+    print(&page(value)?)
+}
+
+/// A value over several lines, with the end of the last one.
+///
+/// # Errors
+/// If it has no form in JSON.
+pub(crate) fn page(value: &impl Serialize) -> Result<String, Failure> {
+    let compact = serde_json::to_string(value).map_err(Failure::failed)?;
+    Ok(indented(&compact) + "\n")
 }
 
 /// A document as one line, with its end.

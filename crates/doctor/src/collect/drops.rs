@@ -32,9 +32,9 @@ use crate::evidence::{Evidence, Plane, Sight};
 use shared::{WEIR_NOWHERE, WeirWatch};
 
 /// The code that `cargo build` made of `bpf/*.bpf.c`.
-static DROPS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/drops.bpf.o"));
-static PLAIN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/plain.bpf.o"));
-static FLOWS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/flows.bpf.o"));
+static DROPS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/drops.bpf.z"));
+static PLAIN: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/plain.bpf.z"));
+static FLOWS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/flows.bpf.z"));
 
 /// Types of the running kernel.
 const TYPES: &str = "sys/kernel/btf/vmlinux";
@@ -222,7 +222,7 @@ fn load(
     watch: Option<&WeirWatch>,
     entries: &[(&str, u32)],
 ) -> Result<Object, weir_bpf::Error> {
-    let mut loader = Loader::open(name, bytes)?;
+    let mut loader = Loader::unpack(name, bytes)?;
     if let Some(watch) = watch {
         loader.config(watch)?;
     }

@@ -28,7 +28,7 @@ mod shared {
 }
 
 /// The programs.
-static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/stateless.bpf.o"));
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/stateless.bpf.z"));
 
 const NEEDS_IPV6: &str = "BPF_F_IPV6 for IPv6 prefixes of more than 64 bits (Linux 6.16, or a stable series with the correction), \
                           which this kernel lacks";
@@ -132,7 +132,7 @@ impl Stateless {
         if interfaces.0 == interfaces.1 {
             return Err(Error::Interface(format!("`{inside}` is both the inside and the outside")));
         }
-        let mut loader = Loader::open("stateless", OBJECT)?;
+        let mut loader = Loader::unpack("stateless", OBJECT)?;
         loader.config(&pair.config(interfaces.0, interfaces.1))?;
         let object = loader.load().map_err(named)?;
         let stateless = Stateless { object, interfaces, attached: Vec::new() };

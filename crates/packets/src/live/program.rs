@@ -11,7 +11,7 @@ use crate::shared::{self, WeirGenerator, WeirSender, WeirSlice, WeirTuple4, Weir
 use crate::transfer::{Family, Inject, Protocol};
 
 /// The object that `cargo build` made of `bpf/generator.bpf.c`.
-static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/generator.bpf.o"));
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/generator.bpf.z"));
 
 /// Actions of XDP on a frame (`enum xdp_action`, include/uapi/linux/bpf.h).
 const PASS: u32 = 2;
@@ -58,7 +58,7 @@ impl Program {
             Family::Ipv4 => ("generate4", "generate6", "deck4"),
             Family::Ipv6 => ("generate6", "generate4", "deck6"),
         };
-        let mut loader = Loader::open("generator", OBJECT)?;
+        let mut loader = Loader::unpack("generator", OBJECT)?;
         loader.config(&configuration(&make, length))?;
         loader.entries(deck, length)?;
         loader.without(other)?;

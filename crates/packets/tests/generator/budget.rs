@@ -6,8 +6,8 @@ use weir_bpf::{Loader, Object, Plain};
 use weir_packets::shared::WeirGenerator;
 use weir_sys::privilege::test_needs_root;
 
-static GENERATOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/generator.bpf.o"));
-static RECEIVER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/receiver.bpf.o"));
+static GENERATOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/generator.bpf.z"));
+static RECEIVER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/receiver.bpf.z"));
 
 #[test]
 fn root_programs_stay_within_the_verifiers_budget() {
@@ -18,14 +18,14 @@ fn root_programs_stay_within_the_verifiers_budget() {
     let budget: BTreeMap<String, BTreeMap<String, u32>> = toml::from_str(&text).unwrap();
     // The verifier does not look at what the generator's configuration leaves out, so the dearest counts.
     let generators = [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(paced, tcp)| {
-        let mut loader = Loader::open("generator", GENERATOR).unwrap();
+        let mut loader = Loader::unpack("generator", GENERATOR).unwrap();
         loader
             .config(&WeirGenerator { paced, tcp, deck: 1, batch: 64, reference: 1, ..Plain::zeroed() })
             .unwrap();
         loader.load().unwrap()
     });
     check(&budget["generator"], &generators);
-    check(&budget["receiver"], &[Loader::open("receiver", RECEIVER).unwrap().load().unwrap()]);
+    check(&budget["receiver"], &[Loader::unpack("receiver", RECEIVER).unwrap().load().unwrap()]);
 }
 
 fn check(budget: &BTreeMap<String, u32>, loaded: &[Object]) {

@@ -41,7 +41,7 @@ pub(super) fn begin(btf: &Btf, room: Room) -> Result<(Running, Sight), String> {
 }
 
 fn load(left_out: &[&str], room: Room) -> Result<Object, weir_bpf::Error> {
-    let mut loader = weir_bpf::Loader::open("flows", FLOWS)?;
+    let mut loader = weir_bpf::Loader::unpack("flows", FLOWS)?;
     loader.entries("flows", room.connections)?;
     loader.entries("rest", REST)?;
     for program in left_out {
