@@ -82,6 +82,8 @@ weir_text::listed! {
         Excluded = "excluded",
         /// It leaves with a VLAN tag.
         LeavesTagged = "leaves with a VLAN tag",
+        /// TCP that has ended with FIN or RST less than ten seconds ago.
+        HasEnded = "ended by FIN or RST a moment ago",
     }
 }
 

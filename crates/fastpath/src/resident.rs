@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 use weir_netlink::conntrack::{Conntrack, Entry, Status, Tuple};
 
+use crate::shared::WEIR_ENDED_S;
 use crate::store::{ExclusionStore, joined};
 use crate::top::{Counting, another};
 use crate::visit::{Explained, LessonCount, Now, Question, ReasonCount, answer, listen};
@@ -235,6 +236,9 @@ impl Resident {
             Reason::Carried => "they are carried".into(),
             Reason::NoLease if self.paused => "the fast path is paused".into(),
             Reason::Unknown => self.why_unknown(protocol, tuple, entry),
+            Reason::Control => format!(
+                "FIN or RST ended it less than {WEIR_ENDED_S} s ago: it is not learnt again before that time or a SYN"
+            ),
             other => other.words().into(),
         };
         let end = |address: weir_netlink::conntrack::Address, port| SocketAddr::new(address.ip(), port);

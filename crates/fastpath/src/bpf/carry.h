@@ -35,31 +35,54 @@ static __always_inline bool is_turn(__u64 hash)
 	return count >= config.packets && !((count - config.packets) & 15);
 }
 
-// An end of a TCP connection ends both directions here. Each entry is found by its own ends: the answer's are what this one leaves with.
-static __always_inline void end_flow(const struct arrived *p, int words)
+// Whether these flags end a TCP connection.
+static __always_inline bool is_end(__u8 flags)
+{
+	return flags & (FIN | RST);
+}
+
+// The entry that a segment with these flags is to change. SYN begins a connection anew, also one that has ended.
+static __always_inline struct weir_way *find_controlled(const struct ends *e, __u8 flags, int words, __u32 *state)
+{
+	void *bucket = bucket_of(hash_of(e, false, words), words);
+	struct weir_way *way;
+
+	if (!bucket)
+		return NULL;
+	way = find(bucket, e, false, words, state);
+	if (!way && (flags & SYN))
+		way = find_in(bucket, WEIR_ENDED, e, false, words, state);
+	return way;
+}
+
+static __always_inline void control_entry(struct weir_way *way, __u32 state, __u8 flags)
+{
+	if (is_end(flags))
+		bar(way, state);
+	else
+		forget(way, state);
+}
+
+// A segment that conntrack must see ends both directions here: with FIN or RST for a while, else until they are learnt again. Each entry
+// is found by its own ends: the answer's are what this one leaves with.
+static __always_inline void control_flow(const struct arrived *p, int words)
 {
 	struct ends answer = {};
 	struct weir_way *way;
-	void *bucket = bucket_of(hash_of(&p->ends, false, words), words);
 	__u32 state;
 	__be32 *w;
 
-	if (!bucket)
-		return;
-	way = find(bucket, &p->ends, false, words, &state);
+	way = find_controlled(&p->ends, p->flags, words, &state);
 	if (!way)
 		return;
 	w = words_of(way);
 	copy(answer.source, w + TO_DESTINATION(words), words);
 	copy(answer.destination, w + TO_SOURCE(words), words);
 	answer.ports = swapped(w[TO_PORTS(words)]);
-	forget(way, state);
-	bucket = bucket_of(hash_of(&answer, false, words), words);
-	if (!bucket)
-		return;
-	way = find(bucket, &answer, false, words, &state);
+	control_entry(way, state, p->flags);
+	way = find_controlled(&answer, p->flags, words, &state);
 	if (way)
-		forget(way, state);
+		control_entry(way, state, p->flags);
 }
 
 // Takes a valid entry for the packet, whole.

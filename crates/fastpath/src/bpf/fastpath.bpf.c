@@ -60,9 +60,9 @@ static __always_inline enum weir_reason arrive(struct __sk_buff *skb, struct arr
 	reason = v4 ? read4(skb, p, data + ETH_HLEN, end) : read6(skb, p, data + ETH_HLEN, end);
 	if (reason == WEIR_CONTROL) {
 		if (v4)
-			end_flow(p, 1);
+			control_flow(p, 1);
 		else
-			end_flow(p, 4);
+			control_flow(p, 4);
 	}
 	if (reason != WEIR_CARRIED)
 		return reason;
@@ -123,6 +123,13 @@ static __always_inline bool is_carried(const struct arrived *p, const struct end
 	return p->carried_ports && p->carried_ports == leaving->ports && p->carried_to == leaving->destination[words - 1];
 }
 
+static __always_inline __u8 flags_of(bool udp, const void *transport, const void *end)
+{
+	const struct tcp_head *tcp = transport;
+
+	return !udp && (const void *)(tcp + 1) <= end ? tcp->flags : 0;
+}
+
 // A packet leaves: one that was carried, that takes the kernel's way, or that this host sends itself.
 SEC("tc")
 int fastpath_out(struct __sk_buff *skb)
@@ -137,7 +144,7 @@ int fastpath_out(struct __sk_buff *skb)
 		struct iphdr *ip = data + ETH_HLEN;
 		__be32 *ports = (void *)(ip + 1);
 		__u32 mark;
-		__u8 hops, tos;
+		__u8 hops, tos, flags;
 		bool udp;
 
 		if ((void *)(ports + 1) > end || ip->ihl != 5 || (ip->frag_off & bpf_htons(0x3fff)) ||
@@ -150,15 +157,16 @@ int fastpath_out(struct __sk_buff *skb)
 			return TC_ACT_UNSPEC;
 		udp = ip->protocol == IPPROTO_UDP;
 		mark = mark_of(marked4(ip), udp, ip + 1, end);
+		flags = flags_of(udp, ip + 1, end);
 		hops = ip->ttl;
 		tos = ip->tos;
-		purge(skb, &leaving, udp, 1);
+		purge(skb, &leaving, udp, flags, 1);
 		learn(skb, &leaving, udp, mark, hops, tos, 1);
 	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
 		struct ipv6hdr *ip = data + ETH_HLEN;
 		__be32 *ports = (void *)(ip + 1);
 		__u32 mark;
-		__u8 hops, tos;
+		__u8 hops, tos, flags;
 		bool udp;
 
 		if ((void *)(ports + 1) > end || (ip->nexthdr != IPPROTO_TCP && ip->nexthdr != IPPROTO_UDP))
@@ -170,9 +178,10 @@ int fastpath_out(struct __sk_buff *skb)
 			return TC_ACT_UNSPEC;
 		udp = ip->nexthdr == IPPROTO_UDP;
 		mark = mark_of(marked6(ip), udp, ip + 1, end);
+		flags = flags_of(udp, ip + 1, end);
 		hops = ip->hop_limit;
 		tos = bpf_ntohl(*(__be32 *)ip) >> 20;
-		purge(skb, &leaving, udp, 4);
+		purge(skb, &leaving, udp, flags, 4);
 		learn(skb, &leaving, udp, mark, hops, tos, 4);
 	}
 	return TC_ACT_UNSPEC;
@@ -210,6 +219,8 @@ static __always_inline void remove_entry(const struct weir_direction *d, int wor
 	if (!bucket)
 		return;
 	way = find(bucket, &ends, udp, words, &state);
+	if (!way)
+		way = find_in(bucket, WEIR_ENDED, &ends, udp, words, &state);
 	if (way)
 		forget(way, state);
 }
@@ -246,7 +257,7 @@ static __always_inline enum weir_reason show(struct __sk_buff *skb, const struct
 		return WEIR_UNKNOWN;
 	way = find(bucket, &ends, udp, words, &state);
 	if (!way)
-		return WEIR_UNKNOWN;
+		return !udp && is_barred(&ends, words) ? WEIR_CONTROL : WEIR_UNKNOWN;
 	w = words_of(way);
 	entry.way = *way;
 	copy(entry.source, w + TO_SOURCE(words), words);

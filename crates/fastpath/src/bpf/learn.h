@@ -120,10 +120,11 @@ static __always_inline bool is_one_way(const struct weir_way *way, __u32 state)
 	return state & WEIR_UDP && way->progress;
 }
 
-// An entry for the flow: its own, or one that is empty or cannot be used any more.
+// An entry for the flow: its own, or one that is empty or cannot be used any more; at last the place of one that has ended.
 static __always_inline struct weir_way *room_for(void *bucket, const struct arrived *p, int words, __u32 *state)
 {
-	struct weir_way *way = find(bucket, &p->ends, p->udp, words, state);
+	struct weir_way *way = find(bucket, &p->ends, p->udp, words, state), *ended = NULL;
+	__u32 then = 0;
 
 	if (way)
 		return way;
@@ -137,8 +138,13 @@ static __always_inline struct weir_way *room_for(void *bucket, const struct arri
 		    ((*state ^ generation_bits()) >> WEIR_GENERATION_SHIFT ||
 		     is_past(way->due + (is_one_way(way, *state) ? control.hz * WEIR_ONE_WAY_KEPT_S : control.longest_refresh))))
 			return way;
+		if ((*state & WEIR_PHASE_MASK) == WEIR_ENDED) {
+			ended = way;
+			then = *state;
+		}
 	}
-	return NULL;
+	*state = then;
+	return ended;
 }
 
 static __always_inline enum weir_lesson write_entry(struct __sk_buff *skb, void *data, const struct arrived *p,
@@ -164,7 +170,7 @@ static __always_inline enum weir_lesson write_entry(struct __sk_buff *skb, void 
 		return WEIR_NO_ROOM;
 	w = words_of(way);
 	// The longest of all that went this way, as long as the way is the same.
-	if (!is_of(way, in_phase(state, WEIR_VALID), &p->ends, p->udp, words) || way->goes_by != skb->ifindex ||
+	if (!is_of(way, state, &p->ends, p->udp, words) || way->goes_by != skb->ifindex ||
 	    (state ^ generation_bits()) >> WEIR_GENERATION_SHIFT || way->longest < p->length)
 		way->longest = p->length;
 	copy(w + SOURCE(words), p->ends.source, words);
@@ -192,8 +198,9 @@ static __always_inline enum weir_lesson write_entry(struct __sk_buff *skb, void 
 }
 
 // The answers to a packet that leaves by the kernel's way must not be taken for those of another flow: its ports may have been issued
-// anew. Conntrack's tuple of the other direction tells whose they are.
-static __always_inline void purge(struct __sk_buff *skb, const struct ends *leaving, bool udp, int words)
+// anew. Conntrack's tuple of the other direction tells whose they are. Behind an end of the connection they are not carried, also if
+// this direction was not in the table.
+static __always_inline void purge(struct __sk_buff *skb, const struct ends *leaving, bool udp, __u8 flags, int words)
 {
 	struct arrived owner = { .udp = udp };
 	struct ends answer = { .ports = swapped(leaving->ports) };
@@ -211,6 +218,10 @@ static __always_inline void purge(struct __sk_buff *skb, const struct ends *leav
 	way = find(bucket, &answer, udp, words, &state);
 	if (!way)
 		return;
+	if (is_end(flags)) {
+		bar(way, state);
+		return;
+	}
 	w = words_of(way);
 	// The packet whose answers leave as the entry says.
 	copy(owner.ends.source, w + TO_DESTINATION(words), words);
@@ -264,6 +275,16 @@ static __always_inline bool is_excluded(const struct arrived *p, const struct en
 	return false;
 }
 
+// Both directions: only those that were in the table have a bar.
+static __always_inline bool has_ended(const struct arrived *p, const struct ends *leaving, int words)
+{
+	struct ends answer = { .ports = swapped(leaving->ports) };
+
+	copy(answer.source, leaving->destination, words);
+	copy(answer.destination, leaving->source, words);
+	return !p->udp && (is_barred(&p->ends, words) || is_barred(&answer, words));
+}
+
 static __always_inline void learn(struct __sk_buff *skb, const struct ends *leaving, bool udp, __u32 mark, __u8 hops, __u8 tos,
 				  int words)
 {
@@ -281,6 +302,8 @@ static __always_inline void learn(struct __sk_buff *skb, const struct ends *leav
 	// A VLAN's interface stands on this one: the packet is routed there, and passes here with its tag.
 	else if (skb->vlan_present)
 		lesson = WEIR_LEAVES_TAGGED;
+	else if (has_ended(p, leaving, words))
+		lesson = WEIR_HAS_ENDED;
 	else if (hops + 1 != p->hops || tos != p->tos)
 		lesson = WEIR_HEADER_CHANGED;
 	else

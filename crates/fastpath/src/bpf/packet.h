@@ -17,6 +17,8 @@ struct arrived {
 	__u8 hops;
 	// Traffic class, ECN included.
 	__u8 tos;
+	// Flags of TCP.
+	__u8 flags;
 	// The flow may be learnt when the packet leaves.
 	bool is_candidate;
 	// Conntrack saw the last packet of the flow a quarter of the sequence space ago.
@@ -101,6 +103,7 @@ static __always_inline enum weir_reason read_transport(struct __sk_buff *skb, st
 		if (header < sizeof(*tcp) || header > payload)
 			return WEIR_MALFORMED;
 		p->progress = bpf_ntohl(tcp->seq) + bpf_ntohl(tcp->ack);
+		p->flags = tcp->flags;
 	}
 	p->length = skb->gso_size ? skb->gso_size + net_length + header : net_length + payload;
 	if (!p->udp && ((tcp->flags & (FIN | SYN | RST | URG)) || !(tcp->flags & ACK)))

@@ -16,6 +16,10 @@
 // Seconds after that until another flow may have the entry.
 #define WEIR_ONE_WAY_KEPT_S 2
 
+// TCP: seconds after FIN or RST during which a flow is not learnt again. As long as conntrack keeps a closed connection
+// (nf_conntrack_tcp_timeout_close), which it may still call established: it has not seen the carried segments.
+#define WEIR_ENDED_S 10
+
 // Bits of `weir_way.state`: phase, protocol, number of changes, DSCP, generation.
 #define WEIR_PHASE_MASK 3
 // Set for UDP, clear for TCP.
@@ -37,6 +41,8 @@ enum weir_phase {
 	WEIR_BUSY,
 	// It is valid.
 	WEIR_VALID,
+	// Its TCP flow has ended, and is not learnt again before it is due. SYN lifts that, and another flow may take the place.
+	WEIR_ENDED,
 };
 
 // Why a packet was carried, or left to the kernel. Each packet that comes in is counted with one of them.
@@ -109,6 +115,8 @@ enum weir_lesson {
 	WEIR_EXCLUDED,
 	// It leaves with a VLAN tag, which an entry could not give to the packets that follow.
 	WEIR_LEAVES_TAGGED,
+	// TCP that has ended with FIN or RST a moment ago.
+	WEIR_HAS_ENDED,
 	// How many there are.
 	WEIR_LESSONS,
 };
@@ -191,7 +199,7 @@ struct weir_way {
 	__u16 goes_by;
 	// Ethernet destination and source, as they lie in the packet.
 	__u32 macs[3];
-	// Jiffies (low 32 bits) from which on a packet takes the kernel's way.
+	// Jiffies (low 32 bits) from which on a packet takes the kernel's way, or a flow that has ended may be learnt again.
 	__u32 due;
 	// Jiffies that conntrack waited for the next packet when the flow was learnt.
 	__u32 timeout;

@@ -62,12 +62,13 @@ static __always_inline bool is_of(struct weir_way *way, __u32 state, const struc
 {
 	__be32 *w = words_of(way);
 
-	return (state & WEIR_PHASE_MASK) == WEIR_VALID && !(state & WEIR_UDP) == !udp && w[PORTS(words)] == e->ports &&
+	return !(state & WEIR_UDP) == !udp && w[PORTS(words)] == e->ports &&
 	       same(w + SOURCE(words), e->source, words) && same(w + DESTINATION(words), e->destination, words);
 }
 
-// The entry of these ends, and the state that it was found in.
-static __always_inline struct weir_way *find(void *bucket, const struct ends *e, bool udp, int words, __u32 *found)
+// The entry of these ends in that phase, and the state that it was found in.
+static __always_inline struct weir_way *find_in(void *bucket, enum weir_phase phase, const struct ends *e, bool udp, int words,
+						__u32 *found)
 {
 #pragma unroll
 	for (int i = 0; i < WEIR_WAYS; i++) {
@@ -75,12 +76,17 @@ static __always_inline struct weir_way *find(void *bucket, const struct ends *e,
 		__u32 state = state_of(way);
 
 		order();
-		if (is_of(way, state, e, udp, words)) {
+		if ((state & WEIR_PHASE_MASK) == phase && is_of(way, state, e, udp, words)) {
 			*found = state;
 			return way;
 		}
 	}
 	return NULL;
+}
+
+static __always_inline struct weir_way *find(void *bucket, const struct ends *e, bool udp, int words, __u32 *found)
+{
+	return find_in(bucket, WEIR_VALID, e, udp, words, found);
 }
 
 static __always_inline __u32 changed(__u32 state)
@@ -107,4 +113,29 @@ static __always_inline __u32 generation_bits(void)
 static __always_inline bool is_past(__u32 due)
 {
 	return (__s32)((__u32)bpf_jiffies64() - due) >= 0;
+}
+
+// The entry's flow has ended.
+static __always_inline void bar(struct weir_way *way, __u32 state)
+{
+	__u32 busy = in_phase(changed(state), WEIR_BUSY);
+
+	if (__sync_val_compare_and_swap(&way->state, state, busy) != state)
+		return;
+	way->due = (__u32)bpf_jiffies64() + control.hz * WEIR_ENDED_S;
+	order();
+	__sync_lock_test_and_set(&way->state, in_phase(changed(busy), WEIR_ENDED));
+}
+
+// Whether a TCP flow with these ends has ended a moment ago.
+static __always_inline bool is_barred(const struct ends *e, int words)
+{
+	void *bucket = bucket_of(hash_of(e, false, words), words);
+	struct weir_way *way;
+	__u32 state;
+
+	if (!bucket)
+		return false;
+	way = find_in(bucket, WEIR_ENDED, e, false, words, &state);
+	return way && !is_past(way->due);
 }

@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 
 use weir_fastpath::{Options, Reason};
 use weir_netlink::Rtnetlink;
+use weir_netlink::conntrack::Tuple;
 use weir_netlink::ethtool::Ethtool;
 use weir_sys::NetNs;
 use weir_sys::frames::FrameSocket;
 use weir_wire::checksum::Sum;
 
 use crate::offload::Offload;
-use crate::packet::{FRAGMENT, ICMP, ICMPV6, MARKER, TCP, marker};
+use crate::packet::{Ends, FRAGMENT, ICMP, ICMPV6, MARKER, TCP, marker};
 use crate::world::{Carried, NatWorld, PATIENCE, sh};
 
 /// The port that inside hosts call, and the one that the server gets.
@@ -77,6 +78,14 @@ impl Side {
 
     pub(crate) fn carried_packets(&self) -> u64 {
         self.carried.as_ref().unwrap().status().packets(Reason::Carried)
+    }
+
+    /// The fast path's verdict on a usual packet that comes in with these ends.
+    pub(crate) fn verdict(&self, protocol: u8, ends: &Ends) -> Reason {
+        let [(source, source_port), (destination, destination_port)] = *ends;
+        let (source, destination) = (source.into(), destination.into());
+        let tuple = Tuple { source, destination, protocol, source_port, destination_port };
+        self.carried.as_ref().unwrap().fastpath.explain(&tuple).unwrap().0
     }
 
     /// False if the sender's own interface drops the packet, as it cannot cut it.
