@@ -298,6 +298,26 @@ fn root_rules_that_would_be_passed_by_must_be_meant() {
     assert_eq!(host.pins(), "");
 }
 
+/// The kernel chooses ports for connections without knowing the mappings.
+#[test]
+fn root_published_ports_of_the_hosts_own_connections_are_named() {
+    let Some(host) = Host::new(WEIR) else { return };
+    assert_eq!(host.json(&["plan"], 0)["local_ports"], serde_json::json!([]));
+    // Ports below 1024 are in no such range; of the rules, those of TCP get another one.
+    host.world.sh("iptables-nft-save | sed 's/--dport 80 /--dport 40000 /' | iptables-nft-restore");
+    let plan = host.json(&["plan"], 0);
+    assert_eq!(plan["local_ports"].as_array().unwrap().len(), 1, "{plan:#}");
+    assert_eq!(plan["local_ports"][0]["published"], "198.18.0.1:40000");
+    let words = "net.ipv4.ip_local_reserved_ports: 198.18.0.1:40000/tcp";
+    let page = host.run(&["plan"]).expect(0).stdout;
+    assert!(page.contains(words), "{page}");
+    let applied = host.run(&HOUR).expect(0);
+    assert!(applied.stderr.contains(words), "{}", applied.stderr);
+    host.run(&["remove"]).expect(0);
+    host.world.sh("echo 40000 >/proc/sys/net/ipv4/ip_local_reserved_ports");
+    assert_eq!(host.json(&["plan"], 0)["local_ports"], serde_json::json!([]));
+}
+
 #[test]
 fn root_what_is_missing_is_named() {
     let Some(world) = World::root(WEIR) else { return };

@@ -22,6 +22,7 @@
 //! Needs Linux 6.6 (TCX); for IPv6 a kernel that knows BPF_F_IPV6 (6.16, and stable series with the correction).
 
 mod links;
+mod local_ports;
 mod mapping;
 mod open;
 mod pinned;

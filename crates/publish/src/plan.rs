@@ -8,6 +8,7 @@ use serde::Serialize;
 use weir_netlink::Link;
 use weir_sys::ProcRoot;
 
+use crate::local_ports::LocalPorts;
 use crate::place::{HostLinks, global};
 use crate::proxy::Proxy;
 use crate::rules::{Asks, Published, Rules, Stop};
@@ -54,6 +55,8 @@ pub struct PublishPlan {
     pub found: Vec<Found>,
     /// Chains with rules that throw some of those packets away now, and would see none of them any more; text from outside.
     pub passed_by: Vec<String>,
+    /// Mappings from whose published port this host may open connections: their answers would go to the container.
+    pub local_ports: Vec<Mapping>,
     #[serde(skip)]
     outer_index: u32,
     #[serde(skip)]
@@ -90,7 +93,10 @@ impl PublishPlan {
         refuse_twice(&mut found);
         let outer = planner.outer;
         let passed_by = passed_by(&stops, &outer.name, found.iter().filter_map(|f| f.mapping.as_ref()));
-        Ok(PublishPlan { outer: outer.name, found, passed_by, outer_index: outer.index, stops })
+        let local = LocalPorts::read(&ProcRoot::default())?;
+        let mut local_ports: Vec<Mapping> = found.iter().filter_map(|f| f.mapping).collect();
+        local_ports.retain(|mapping| local.contains(mapping.published.port()));
+        Ok(PublishPlan { outer: outer.name, found, passed_by, local_ports, outer_index: outer.index, stops })
     }
 
     /// Everything that can be done.

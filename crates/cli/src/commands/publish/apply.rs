@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use weir_guard::{ChangeGuard, NewSet, When};
-use weir_publish::{PublishPlan, Request, Wanted};
+use weir_publish::{Mapping, PublishPlan, Request, Wanted};
 
-use super::{BY, change, line};
+use super::{BY, change, line, shared};
 use crate::args::publish::ApplyArgs;
 use crate::commands::netns;
 use crate::commands::on_trial::{self, needs_root};
@@ -55,6 +55,10 @@ fn wanted(args: &ApplyArgs) -> Result<Wanted, Failure> {
     for left_out in plan.found.iter().filter(|f| args.all && f.why_not.is_some()) {
         let why = left_out.why_not.as_deref().unwrap_or_default();
         note(&format!("left to the kernel: {}: {}", left_out.published, line(why)));
+    }
+    let taken: Vec<Mapping> = wanted.mappings().filter(|m| plan.local_ports.contains(m)).copied().collect();
+    if let Some(words) = shared(&taken) {
+        note(&words);
     }
     let passed_by = plan.passed_by(&wanted);
     if passed_by.is_empty() {

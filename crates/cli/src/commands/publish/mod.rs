@@ -7,7 +7,7 @@ mod status;
 
 use std::fmt::Write as _;
 
-use weir_publish::{Found, PublishPlan, Request};
+use weir_publish::{Found, Mapping, PublishPlan, Request};
 
 use super::netns;
 use super::on_trial::{self, needs_root};
@@ -87,12 +87,27 @@ fn page(plan: &PublishPlan) -> String {
     for chain in &plan.passed_by {
         let _ = writeln!(page, "would be passed by: {}", line(chain));
     }
+    if let Some(words) = shared(&plan.local_ports) {
+        let _ = writeln!(page, "{words}");
+    }
     let can = plan.found.iter().filter(|f| f.mapping.is_some()).count();
     let _ = match can {
         0 => writeln!(page, "nothing of it can be done"),
         n => writeln!(page, "{n} of {} can be done: weir publish apply --all", plan.found.len()),
     };
     page
+}
+
+/// The loss of connections from published ports, in words; `None` without such ports.
+fn shared(ports: &[Mapping]) -> Option<String> {
+    let list: Vec<String> = ports.iter().map(|m| format!("{}/{}", m.published, m.protocol)).collect();
+    (!list.is_empty()).then(|| {
+        format!(
+            "connections that this host opens from a published port would lose their answers to the container; reserve \
+             these ports in net.ipv4.ip_local_reserved_ports: {}",
+            list.join(", ")
+        )
+    })
 }
 
 fn row(found: &Found) -> [String; 4] {
