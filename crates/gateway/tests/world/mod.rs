@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use weir_gateway::{Family, Journal, Place, Role, VariantKind};
 use weir_sys::NetNs;
-use weir_testkit::bound;
+use weir_testkit::{bound, until};
 
 /// Nothing here takes this long unless it is broken.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -90,6 +90,10 @@ impl GatewayWorld {
         // To the initiator only: the spare address has no route unless a variant makes one.
         let host = if family == Family::Ipv4 { 32 } else { 128 };
         in_ns(&responder, &format!("ip route add {i}/{host} via {go}"));
+        wait_until_settled(&initiator, i);
+        wait_until_settled(&gateway, gi);
+        wait_until_settled(&gateway, go);
+        wait_until_settled(&responder, r);
         GatewayWorld { initiator, gateway, responder, place }
     }
 
@@ -250,6 +254,16 @@ pub fn in_ns(ns: &NetNs, command: &str) -> String {
     let output = ns.run(|| Command::new("sh").arg("-c").arg(command).output()).unwrap().unwrap();
     assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// Waits until the address has its route. The kernel does what a link's new carrier means for its routes a moment later, up to a second
+/// (net/core/link_watch.c): facts from before it would differ from those from behind it.
+fn wait_until_settled(ns: &NetNs, address: IpAddr) {
+    until("routes of links with a carrier", PATIENCE, || {
+        let routes = in_ns(ns, "ip -4 route show table all; ip -6 route show table all");
+        let is_local = routes.contains(&format!("local {address} "));
+        (is_local && !routes.contains("linkdown")).then_some(())
+    });
 }
 
 pub fn facts(ns: &NetNs) -> String {
