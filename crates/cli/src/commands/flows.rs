@@ -208,10 +208,22 @@ impl View {
 
 #[cfg(test)]
 mod tests {
-    use weir_flows::UdpFlow;
+    use weir_flows::{Limiter, Limits, UdpFlow};
     use weir_record::flows::{FlowsRecording, end_of_bucket};
 
     use super::*;
+
+    /// Three seconds of that limit, and one without.
+    fn by(limiter: Limiter) -> Limits {
+        let mut limits = Limits { unclear_seconds: 1.0, ..Limits::default() };
+        *match limiter {
+            Limiter::Application => &mut limits.application_seconds,
+            Limiter::Receiver => &mut limits.receiver_seconds,
+            Limiter::Network => &mut limits.network_seconds,
+            Limiter::Sender => &mut limits.sender_seconds,
+        } = 3.0;
+        Limits::sum([&limits])
+    }
 
     /// The crate that renders a recording knows neither the crate that measures nor this one.
     #[test]
@@ -232,6 +244,16 @@ mod tests {
         assert_eq!((read.last.flows.len(), read.last.flows[0].state.as_str()), (1, "one-way"));
         assert_eq!(read.last.udp_flows[0].dns.as_ref(), Some(&read.last.all.udp.dns));
         assert_eq!(read.last.udp_flows[0].state, "one-way");
+        for limiter in Limiter::ALL {
+            let mut all = Reading::empty().all;
+            all.server_side.limits = by(limiter);
+            let reading = Reading { all, ..Reading::empty() };
+            let document =
+                FlowsReading { weir: "0", time: "now".to_owned(), namespace: "here", reading: &reading };
+            let read = FlowsRecording::read(line(&document).ok().unwrap().as_bytes()).unwrap();
+            let limits = &read.last.all.server_side.limits;
+            assert_eq!((limits.most(), limits.unclear_seconds), (Some((limiter.word(), 0.75)), 1.0));
+        }
         let buckets = read.last.all.client_side.round_trips.buckets.len();
         assert_eq!(buckets, reading.all.client_side.round_trips.buckets.len());
         for n in 0..buckets {
