@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::{Arrival, Ends, Packet, Setting, Side};
+use crate::{Arrival, Conditions, Ends, Packet, Side};
 
 /// LINKTYPE_IPV4 of the registry of link types: a packet begins with its IPv4 header.
 const LINK_TYPE: u16 = 228;
@@ -112,8 +112,8 @@ impl<'a> Recorder<'a> {
 }
 
 impl Ends for Recorder<'_> {
-    fn setting(&self) -> &Setting {
-        self.ends.setting()
+    fn conditions(&self) -> &Conditions {
+        self.ends.conditions()
     }
 
     fn now(&self) -> Duration {

@@ -29,7 +29,7 @@ pub struct Arrival {
 
 /// Addresses and patience of an experiment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Setting {
+pub struct Conditions {
     /// Two hosts inside.
     pub inside: [Ipv4Addr; 2],
     /// Two addresses outside.
@@ -77,7 +77,7 @@ pub const PORT_STEP: u16 = 8;
 /// Ends that have sockets instead carry datagrams and the openings of connections only, and say so.
 pub trait Ends {
     /// Addresses and patience.
-    fn setting(&self) -> &Setting;
+    fn conditions(&self) -> &Conditions;
 
     /// Time since some fixed moment.
     fn now(&self) -> Duration;

@@ -11,7 +11,7 @@ use weir_sys::frames::FrameSocket;
 use weir_sys::{Error, Result, Stop};
 use weir_wire::{Ethernet, ethernet};
 
-use crate::{Arrival, Ends, Limits, Packet, Published, Setting, Side};
+use crate::{Arrival, Conditions, Ends, Limits, Packet, Published, Side};
 
 /// Last bytes of the addresses on each side. The hosts' own addresses are others, so that their kernels answer nothing.
 const LAST: [u8; 2] = [10, 11];
@@ -37,7 +37,7 @@ struct End {
 pub struct LabEnds {
     inside: End,
     outside: End,
-    setting: Setting,
+    conditions: Conditions,
     begun: Instant,
     buffer: Vec<u8>,
     stop: Stop,
@@ -72,7 +72,7 @@ impl LabEnds {
         Ok(LabEnds {
             inside: end(near, near_interface, inside)?,
             outside: end(away, away_interface, outside)?,
-            setting: Setting {
+            conditions: Conditions {
                 inside,
                 outside,
                 patience: PATIENCE,
@@ -89,7 +89,7 @@ impl LabEnds {
 
     /// The gateway publishes these ports of the first inside host.
     pub fn set_published(&mut self, published: Published) {
-        self.setting.published = Some(published);
+        self.conditions.published = Some(published);
     }
 
     fn end(&self, side: Side) -> &End {
@@ -152,8 +152,8 @@ fn packet_in(frame: &[u8]) -> Option<Packet> {
 }
 
 impl Ends for LabEnds {
-    fn setting(&self) -> &Setting {
-        &self.setting
+    fn conditions(&self) -> &Conditions {
+        &self.conditions
     }
 
     fn now(&self) -> Duration {

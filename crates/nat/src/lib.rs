@@ -21,10 +21,10 @@ mod session;
 pub mod stun;
 pub mod table;
 
-pub use ends::{Arrival, Ends, Limits, Published, Setting, Side};
+pub use ends::{Arrival, Conditions, Ends, Limits, Published, Side};
 pub use experiments::{measure, measure_from};
 pub use observed::Observations;
 pub use packet::Packet;
 pub use progress::{Earlier, Progress};
-pub use rows::{Group, Judgement, Level, ROWS, Row, Verdict};
+pub use rows::{Compliance, Group, Judgement, Level, ROWS, Row};
 pub use table::Table;

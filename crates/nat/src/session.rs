@@ -8,7 +8,7 @@ use std::time::Duration;
 use weir_wire::Tcp;
 
 use crate::ends::{FIRST_PORT, PORT_STEP};
-use crate::{Arrival, Ends, Observations, Packet, Progress, Published, Setting, Side};
+use crate::{Arrival, Conditions, Ends, Observations, Packet, Progress, Published, Side};
 
 /// Port of the control packets, on both sides. No experiment uses it.
 pub(crate) const CONTROL_PORT: u16 = 19_990;
@@ -16,7 +16,7 @@ pub(crate) const CONTROL_PORT: u16 = 19_990;
 const IDLE_PORT: u16 = 19_980;
 /// How often the control packets are sent before the path counts as dead.
 const CONTROLS: u32 = 5;
-/// How long each of them may take, in units of the setting's patience.
+/// How long each of them may take, in units of the patience.
 const CONTROL_PATIENCE: u32 = 50;
 /// Distance of initial sequence numbers, as a power of two: windows of different connections do not meet.
 const SEQUENCE_SHIFT: u32 = 16;
@@ -144,7 +144,7 @@ impl<'a> Session<'a> {
 
     /// Whether the ends can make that experiment, and it asks about such a gateway.
     pub(crate) fn makes(&self, experiment: &str) -> bool {
-        let published = self.setting().published.is_some();
+        let published = self.conditions().published.is_some();
         let fits = match experiment {
             PUBLISHED => published,
             // No packet asks a published port's gateway for a port.
@@ -159,8 +159,8 @@ impl<'a> Session<'a> {
         self.ends.about(rows);
     }
 
-    pub(crate) fn setting(&self) -> &Setting {
-        self.ends.setting()
+    pub(crate) fn conditions(&self) -> &Conditions {
+        self.ends.conditions()
     }
 
     pub(crate) fn now(&self) -> Duration {
@@ -183,13 +183,16 @@ impl<'a> Session<'a> {
 
     /// Whether the first inside host may use that port.
     pub(crate) fn has_port(&self, port: u16) -> bool {
-        self.ends.has_port(port) && self.setting().published.as_ref().is_none_or(|p| p.ports.contains(&port))
+        self.ends.has_port(port)
+            && self.conditions().published.as_ref().is_none_or(|p| p.ports.contains(&port))
     }
 
     /// An even port of the first inside host that no experiment has used: a published one, where it has such. The odd one behind
     /// it is unused too.
     pub(crate) fn fresh_inside_port(&mut self) -> u16 {
-        let Some(Published { ports, .. }) = &self.ends.setting().published else { return self.fresh_port() };
+        let Some(Published { ports, .. }) = &self.ends.conditions().published else {
+            return self.fresh_port();
+        };
         let port = ports.start().saturating_add(2 * self.used_published);
         debug_assert!(port < *ports.end(), "more ports are used than are published");
         // A gateway without state knows nothing of a port's earlier packets.
@@ -201,7 +204,7 @@ impl<'a> Session<'a> {
     /// A port of the NAT's that no experiment has opened, near that of a mapping.
     pub(crate) fn unopened(&self, mapped: SocketAddrV4) -> SocketAddrV4 {
         let beside = mapped.port().wrapping_add(UNOPENED);
-        let port = match &self.setting().published {
+        let port = match &self.conditions().published {
             Some(published) if published.ports.contains(&beside) => {
                 published.ports.end().wrapping_add(UNOPENED)
             }
@@ -217,12 +220,12 @@ impl<'a> Session<'a> {
 
     /// A fresh port of the first inside host.
     pub(crate) fn fresh_inside(&mut self) -> SocketAddrV4 {
-        SocketAddrV4::new(self.setting().inside[0], self.fresh_inside_port())
+        SocketAddrV4::new(self.conditions().inside[0], self.fresh_inside_port())
     }
 
     /// One of the two outside addresses, with this port.
     pub(crate) fn outside(&self, which: usize, port: u16) -> SocketAddrV4 {
-        SocketAddrV4::new(self.setting().outside[which], self.ends.outside_port(port))
+        SocketAddrV4::new(self.conditions().outside[which], self.ends.outside_port(port))
     }
 
     /// The outside port of mappings that are left alone.
@@ -333,7 +336,7 @@ impl<'a> Session<'a> {
         self.sequences.get(&(from, to)).copied().unwrap_or_default()
     }
 
-    /// Sends a packet, until it arrives or has been sent as often as the setting allows. Silence is then checked by
+    /// Sends a packet, until it arrives or has been sent as often as the conditions allow. Silence is then checked by
     /// [`Session::path_is_alive`].
     pub(crate) fn send(
         &mut self,
@@ -347,7 +350,7 @@ impl<'a> Session<'a> {
 
     /// How often a packet is sent before silence counts.
     pub(crate) fn attempts(&self) -> usize {
-        self.setting().attempts.max(1) as usize
+        self.conditions().attempts.max(1) as usize
     }
 
     /// The same for several packets at once, which are others in each attempt.
@@ -357,7 +360,7 @@ impl<'a> Session<'a> {
         attempts: &[Vec<Packet>],
         is_it: &dyn Fn(&Arrival) -> bool,
     ) -> io::Result<Trip> {
-        let patience = self.setting().patience;
+        let patience = self.conditions().patience;
         let mut others = Vec::new();
         for packets in attempts {
             for packet in packets {
@@ -405,7 +408,7 @@ impl<'a> Session<'a> {
     /// Sends a control packet out and its answer back. Packets cross a hop in the order in which they came, so one that was sent
     /// earlier has arrived by then, or does not arrive. Returns whether both arrived, and what else did.
     pub(crate) fn path_is_alive(&mut self) -> io::Result<(bool, Vec<Arrival>)> {
-        let near = SocketAddrV4::new(self.setting().inside[0], CONTROL_PORT);
+        let near = SocketAddrV4::new(self.conditions().inside[0], CONTROL_PORT);
         let far = self.outside(0, CONTROL_PORT);
         let mut others = Vec::new();
         // A path that has died once is not waited for at length again.
@@ -431,7 +434,7 @@ impl<'a> Session<'a> {
     ) -> io::Result<Option<Arrival>> {
         let data = self.data();
         self.ends.send(side, &Packet::udp(from, to, &data))?;
-        let deadline = self.now() + self.setting().patience * CONTROL_PATIENCE;
+        let deadline = self.now() + self.conditions().patience * CONTROL_PATIENCE;
         self.wait(deadline, &|arrival| arrival.packet.udp_data() == Some(&data), others)
     }
 
@@ -442,6 +445,6 @@ impl<'a> Session<'a> {
 
     /// The inside hosts' addresses.
     pub(crate) fn inside(&self, which: usize) -> Ipv4Addr {
-        self.setting().inside[which]
+        self.conditions().inside[which]
     }
 }

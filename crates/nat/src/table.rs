@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::Observations;
 use crate::capture::{Captured, Evidence, evidence};
 use crate::rows::judge::{Dependence, udp_filtering, udp_mapping};
-use crate::rows::{self, Judgement, Row, Verdict};
+use crate::rows::{self, Compliance, Judgement, Row};
 
 /// All verdicts of one NAT.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -73,7 +73,7 @@ impl Table {
     }
 
     /// How many rows have that verdict.
-    pub fn count(&self, verdict: Verdict) -> usize {
+    pub fn count(&self, verdict: Compliance) -> usize {
         self.rows.iter().filter(|line| line.judgement.verdict == verdict).count()
     }
 

@@ -10,7 +10,7 @@ use reference::memory::Memory;
 use reference::{Behaviour, Defect, PortRule, Strangers};
 use weir_nat::capture::Recorder;
 use weir_nat::rows::judge::Dependence::{self, Address, AddressAndPort, EndpointIndependent};
-use weir_nat::{Table, Verdict, measure};
+use weir_nat::{Compliance, Table, measure};
 
 /// Longer than the five minutes of RFC 4787 REQ-5c, with room for the refresh rows.
 const LIMIT: Duration = Duration::from_secs(400);
@@ -26,15 +26,15 @@ fn table(behaviour: Behaviour) -> Table {
     Table::of(&observations)
 }
 
-fn verdicts(table: &Table) -> BTreeMap<&'static str, Verdict> {
+fn verdicts(table: &Table) -> BTreeMap<&'static str, Compliance> {
     table.rows.iter().map(|line| (line.id, line.judgement.verdict)).collect()
 }
 
 /// Rows whose verdict differs from that of a NAT without defects.
-fn changed(table: &Table) -> BTreeMap<&'static str, Verdict> {
-    static BASELINE: OnceLock<BTreeMap<&str, Verdict>> = OnceLock::new();
+fn changed(table: &Table) -> BTreeMap<&'static str, Compliance> {
+    static BASELINE: OnceLock<BTreeMap<&str, Compliance>> = OnceLock::new();
     let baseline = BASELINE.get_or_init(|| verdicts(&self::table(Behaviour::default())));
-    let differs = |(id, verdict): &(&'static str, Verdict)| baseline[id] != *verdict;
+    let differs = |(id, verdict): &(&'static str, Compliance)| baseline[id] != *verdict;
     verdicts(table).into_iter().filter(differs).collect()
 }
 
@@ -47,8 +47,8 @@ fn a_nat_without_defects_meets_everything() {
     let table = table(Behaviour::default());
     for line in &table.rows {
         // Each host has an outside address of its own: no port has to be changed.
-        let kept = line.id.ends_with("port-randomness") && line.judgement.verdict == Verdict::NotTestable;
-        let fine = kept || matches!(line.judgement.verdict, Verdict::Meets | Verdict::Described);
+        let kept = line.id.ends_with("port-randomness") && line.judgement.verdict == Compliance::NotTestable;
+        let fine = kept || matches!(line.judgement.verdict, Compliance::Meets | Compliance::Described);
         assert!(fine, "{}: {:?}", line.id, line.judgement);
     }
     assert_eq!(table.kind.classic, Some("full cone"));
@@ -95,19 +95,19 @@ fn all_nine_classes_are_told_apart() {
             assert_eq!(table.kind.classic, Some(classic));
             let mut expected = BTreeMap::new();
             if mapping != EndpointIndependent {
-                expected.insert("udp-mapping", Verdict::Fails);
-                expected.insert("tcp-mapping", Verdict::Fails);
+                expected.insert("udp-mapping", Compliance::Fails);
+                expected.insert("tcp-mapping", Compliance::Fails);
             }
             if filtering == AddressAndPort {
-                expected.insert("udp-filtering", Verdict::Fails);
-                expected.insert("tcp-filtering", Verdict::Fails);
+                expected.insert("udp-filtering", Compliance::Fails);
+                expected.insert("tcp-filtering", Compliance::Fails);
             }
             // If both depend on the destination, a hairpinned packet comes from a stranger.
             if mapping != EndpointIndependent && filtering != EndpointIndependent {
-                expected.insert("udp-hairpin", Verdict::NotTestable);
-                expected.insert("udp-hairpin-source", Verdict::NotTestable);
-                expected.insert("tcp-hairpin", Verdict::NotTestable);
-                expected.insert("tcp-hairpin-source", Verdict::NotTestable);
+                expected.insert("udp-hairpin", Compliance::NotTestable);
+                expected.insert("udp-hairpin-source", Compliance::NotTestable);
+                expected.insert("tcp-hairpin", Compliance::NotTestable);
+                expected.insert("tcp-hairpin-source", Compliance::NotTestable);
             }
             assert_eq!(changed(&table), expected, "{mapping:?} {filtering:?}");
         }
@@ -115,167 +115,169 @@ fn all_nine_classes_are_told_apart() {
 }
 
 /// The rows that a defect changes.
-fn consequences(defect: Defect) -> &'static [(&'static str, Verdict)] {
+fn consequences(defect: Defect) -> &'static [(&'static str, Compliance)] {
     match defect {
         // The defect needs one outside address for both hosts.
         Defect::PortsOverlap => &[
-            ("tcp-mapping", Verdict::Partly),
-            ("tcp-overloading", Verdict::Partly),
-            ("tcp-port-randomness", Verdict::Meets),
-            ("udp-port-randomness", Verdict::Meets),
-            ("udp-deterministic", Verdict::Fails),
-            ("udp-mapping", Verdict::Partly),
-            ("udp-overloading", Verdict::Partly),
-            ("udp-pooling", Verdict::NotTestable),
+            ("tcp-mapping", Compliance::Partly),
+            ("tcp-overloading", Compliance::Partly),
+            ("tcp-port-randomness", Compliance::Meets),
+            ("udp-port-randomness", Compliance::Meets),
+            ("udp-deterministic", Compliance::Fails),
+            ("udp-mapping", Compliance::Partly),
+            ("udp-overloading", Compliance::Partly),
+            ("udp-pooling", Compliance::NotTestable),
         ],
         Defect::PortsOverload => &[
-            ("tcp-overloading", Verdict::Fails),
-            ("udp-overloading", Verdict::Fails),
-            ("udp-pooling", Verdict::NotTestable),
+            ("tcp-overloading", Compliance::Fails),
+            ("udp-overloading", Compliance::Fails),
+            ("udp-pooling", Compliance::NotTestable),
         ],
-        Defect::PoolArbitrary => &[("udp-pooling", Verdict::Fails)],
-        Defect::LowPortsRaised => &[("udp-port-range", Verdict::Fails)],
+        Defect::PoolArbitrary => &[("udp-pooling", Compliance::Fails)],
+        Defect::LowPortsRaised => &[("udp-port-range", Compliance::Fails)],
         Defect::ParityLost => &[
-            ("udp-parity", Verdict::Fails),
-            ("tcp-port-randomness", Verdict::Fails),
-            ("udp-port-randomness", Verdict::Fails),
+            ("udp-parity", Compliance::Fails),
+            ("tcp-port-randomness", Compliance::Fails),
+            ("udp-port-randomness", Compliance::Fails),
         ],
-        Defect::FilterByPort => &[("tcp-filtering", Verdict::Fails), ("udp-filtering", Verdict::Fails)],
+        Defect::FilterByPort => &[("tcp-filtering", Compliance::Fails), ("udp-filtering", Compliance::Fails)],
         Defect::NoHairpin => &[
-            ("tcp-hairpin", Verdict::Fails),
-            ("tcp-hairpin-source", Verdict::NotTestable),
-            ("udp-hairpin", Verdict::Fails),
-            ("udp-hairpin-source", Verdict::NotTestable),
+            ("tcp-hairpin", Compliance::Fails),
+            ("tcp-hairpin-source", Compliance::NotTestable),
+            ("udp-hairpin", Compliance::Fails),
+            ("udp-hairpin-source", Compliance::NotTestable),
         ],
         Defect::HairpinInsideSource => {
-            &[("tcp-hairpin-source", Verdict::Fails), ("udp-hairpin-source", Verdict::Fails)]
+            &[("tcp-hairpin-source", Compliance::Fails), ("udp-hairpin-source", Compliance::Fails)]
         }
-        Defect::NoRefreshFromInside => &[("udp-refresh-out", Verdict::Fails)],
-        Defect::ShortUnanswered => &[("udp-idle-unanswered", Verdict::Fails)],
+        Defect::NoRefreshFromInside => &[("udp-refresh-out", Compliance::Fails)],
+        Defect::ShortUnanswered => &[("udp-idle-unanswered", Compliance::Fails)],
         Defect::ShortIdle => &[
-            ("udp-idle-answered", Verdict::Fails),
-            ("udp-idle-default", Verdict::Fails),
-            ("udp-idle-unanswered", Verdict::Fails),
+            ("udp-idle-answered", Compliance::Fails),
+            ("udp-idle-default", Compliance::Fails),
+            ("udp-idle-unanswered", Compliance::Fails),
         ],
-        Defect::TcpMappingDependent => &[("tcp-mapping", Verdict::Fails)],
-        Defect::SynReset => &[("tcp-unsolicited-syn", Verdict::Fails)],
-        Defect::NoSimultaneousOpen => &[("tcp-simultaneous-open", Verdict::Fails)],
-        Defect::ShortOpening => &[("tcp-idle-opening", Verdict::Fails)],
+        Defect::TcpMappingDependent => &[("tcp-mapping", Compliance::Fails)],
+        Defect::SynReset => &[("tcp-unsolicited-syn", Compliance::Fails)],
+        Defect::NoSimultaneousOpen => &[("tcp-simultaneous-open", Compliance::Fails)],
+        Defect::ShortOpening => &[("tcp-idle-opening", Compliance::Fails)],
         _ => icmp_and_ip(defect),
     }
 }
 
 /// The rows that a defect of ICMP or of the IP header changes.
-fn icmp_and_ip(defect: Defect) -> &'static [(&'static str, Verdict)] {
+fn icmp_and_ip(defect: Defect) -> &'static [(&'static str, Compliance)] {
     match defect {
-        Defect::QueriesDropped => &[("icmp-query", Verdict::Fails), ("icmp-query-idle", Verdict::NotSure)],
-        Defect::ShortQuery => &[("icmp-query-idle", Verdict::Fails)],
+        Defect::QueriesDropped => {
+            &[("icmp-query", Compliance::Fails), ("icmp-query-idle", Compliance::NotSure)]
+        }
+        Defect::ShortQuery => &[("icmp-query-idle", Compliance::Fails)],
         Defect::ErrorsInDropped | Defect::InnerKept => {
             if defect == Defect::InnerKept {
                 return &[
-                    ("icmp-error-checksum", Verdict::NotTestable),
-                    ("icmp-error-in", Verdict::Fails),
-                    ("icmp-error-out", Verdict::Fails),
-                    ("tcp-icmp-error-in", Verdict::Fails),
+                    ("icmp-error-checksum", Compliance::NotTestable),
+                    ("icmp-error-in", Compliance::Fails),
+                    ("icmp-error-out", Compliance::Fails),
+                    ("tcp-icmp-error-in", Compliance::Fails),
                 ];
             }
             &[
-                ("icmp-error-checksum", Verdict::NotTestable),
-                ("icmp-error-in", Verdict::Fails),
-                ("tcp-icmp-error-in", Verdict::Fails),
+                ("icmp-error-checksum", Compliance::NotTestable),
+                ("icmp-error-in", Compliance::Fails),
+                ("tcp-icmp-error-in", Compliance::Fails),
             ]
         }
-        Defect::ErrorsOutDropped | Defect::ErrorOutSourceKept => &[("icmp-error-out", Verdict::Fails)],
+        Defect::ErrorsOutDropped | Defect::ErrorOutSourceKept => &[("icmp-error-out", Compliance::Fails)],
         Defect::InnerChecksumStale | Defect::InnerIpChecksumStale => &[
-            ("icmp-error-checksum", Verdict::Fails),
-            ("icmp-error-out", Verdict::Fails),
-            ("tcp-icmp-error-in", Verdict::Fails),
+            ("icmp-error-checksum", Compliance::Fails),
+            ("icmp-error-out", Compliance::Fails),
+            ("tcp-icmp-error-in", Compliance::Fails),
         ],
         Defect::ErrorCodeChanged => {
-            &[("icmp-error-in", Verdict::Fails), ("tcp-icmp-error-in", Verdict::Fails)]
+            &[("icmp-error-in", Compliance::Fails), ("tcp-icmp-error-in", Compliance::Fails)]
         }
         Defect::ErrorsEndMapping => {
-            &[("tcp-icmp-keeps-mapping", Verdict::Fails), ("udp-icmp-keeps-mapping", Verdict::Fails)]
+            &[("tcp-icmp-keeps-mapping", Compliance::Fails), ("udp-icmp-keeps-mapping", Compliance::Fails)]
         }
         Defect::FragmentsDropped | Defect::FragmentsLeaked => {
-            &[("udp-fragments-in-order", Verdict::Fails), ("udp-fragments-reversed", Verdict::Fails)]
+            &[("udp-fragments-in-order", Compliance::Fails), ("udp-fragments-reversed", Compliance::Fails)]
         }
-        Defect::FragmentsInOrderOnly => &[("udp-fragments-reversed", Verdict::Fails)],
-        Defect::TooLongVanishes | Defect::TooLongWrongMtu => &[("udp-too-long", Verdict::Fails)],
+        Defect::FragmentsInOrderOnly => &[("udp-fragments-reversed", Compliance::Fails)],
+        Defect::TooLongVanishes | Defect::TooLongWrongMtu => &[("udp-too-long", Compliance::Fails)],
         // Fragments that were put together are too long too.
         Defect::NothingFragmented => &[
-            ("udp-fragments-in-order", Verdict::Partly),
-            ("udp-fragments-reversed", Verdict::Partly),
-            ("udp-too-long-fragmented", Verdict::Fails),
+            ("udp-fragments-in-order", Compliance::Partly),
+            ("udp-fragments-reversed", Compliance::Partly),
+            ("udp-too-long-fragmented", Compliance::Fails),
         ],
-        Defect::TtlKept => &[("ip-ttl", Verdict::Fails)],
+        Defect::TtlKept => &[("ip-ttl", Compliance::Fails)],
         // Only described: no RFC of the table asks for it.
         Defect::TosCleared => &[],
         // Without DF the long packet is fragmented.
-        Defect::DfCleared => &[("udp-too-long", Verdict::Fails)],
+        Defect::DfCleared => &[("udp-too-long", Compliance::Fails)],
         _ => carriage(defect),
     }
 }
 
 /// The rows that a defect of TCP, of identifications or of other protocols changes.
-fn carriage(defect: Defect) -> &'static [(&'static str, Verdict)] {
+fn carriage(defect: Defect) -> &'static [(&'static str, Compliance)] {
     match defect {
         // Only described.
         Defect::OptionsStripped | Defect::MssLowered | Defect::OverlapsJoined => &[],
-        Defect::SynDataDropped => &[("tcp-syn-data", Verdict::Fails)],
+        Defect::SynDataDropped => &[("tcp-syn-data", Compliance::Fails)],
         Defect::HalfCloseEnds => {
-            &[("tcp-half-close", Verdict::Fails), ("tcp-idle-half-closed", Verdict::NotSure)]
+            &[("tcp-half-close", Compliance::Fails), ("tcp-idle-half-closed", Compliance::NotSure)]
         }
         Defect::ShortEstablished => {
-            &[("tcp-idle-established", Verdict::Fails), ("tcp-idle-half-closed", Verdict::Fails)]
+            &[("tcp-idle-established", Compliance::Fails), ("tcp-idle-half-closed", Compliance::Fails)]
         }
-        Defect::ShortHalfClosed => &[("tcp-idle-half-closed", Verdict::Fails)],
-        Defect::ResetDropped => &[("tcp-reset", Verdict::Fails)],
-        Defect::ResetEndsMapping => &[("tcp-data-after-reset", Verdict::Fails)],
+        Defect::ShortHalfClosed => &[("tcp-idle-half-closed", Compliance::Fails)],
+        Defect::ResetDropped => &[("tcp-reset", Compliance::Fails)],
+        Defect::ResetEndsMapping => &[("tcp-data-after-reset", Compliance::Fails)],
         // Both defects need one outside address for both hosts.
         Defect::IdKept => &[
-            ("ip-identification", Verdict::Fails),
-            ("udp-pooling", Verdict::NotTestable),
-            ("tcp-port-randomness", Verdict::Meets),
-            ("udp-port-randomness", Verdict::Meets),
+            ("ip-identification", Compliance::Fails),
+            ("udp-pooling", Compliance::NotTestable),
+            ("tcp-port-randomness", Compliance::Meets),
+            ("udp-port-randomness", Compliance::Meets),
         ],
         Defect::PortsNextFree => &[
-            ("udp-pooling", Verdict::NotTestable),
-            ("tcp-port-randomness", Verdict::Fails),
-            ("udp-port-randomness", Verdict::Fails),
+            ("udp-pooling", Compliance::NotTestable),
+            ("tcp-port-randomness", Compliance::Fails),
+            ("udp-port-randomness", Compliance::Fails),
         ],
         Defect::OthersLeaked => &[
-            ("protocol-dccp", Verdict::Fails),
-            ("protocol-esp", Verdict::Fails),
-            ("protocol-gre", Verdict::Fails),
-            ("protocol-sctp", Verdict::Fails),
-            ("protocol-udp-lite", Verdict::Fails),
+            ("protocol-dccp", Compliance::Fails),
+            ("protocol-esp", Compliance::Fails),
+            ("protocol-gre", Compliance::Fails),
+            ("protocol-sctp", Compliance::Fails),
+            ("protocol-udp-lite", Compliance::Fails),
         ],
         Defect::OtherAnswersDropped => &[
-            ("protocol-dccp", Verdict::Partly),
-            ("protocol-esp", Verdict::Partly),
-            ("protocol-gre", Verdict::Partly),
-            ("protocol-sctp", Verdict::Partly),
-            ("protocol-udp-lite", Verdict::Partly),
+            ("protocol-dccp", Compliance::Partly),
+            ("protocol-esp", Compliance::Partly),
+            ("protocol-gre", Compliance::Partly),
+            ("protocol-sctp", Compliance::Partly),
+            ("protocol-udp-lite", Compliance::Partly),
         ],
         _ => exhaustion(defect),
     }
 }
 
 /// The rows that a defect at the end of ports changes.
-fn exhaustion(defect: Defect) -> &'static [(&'static str, Verdict)] {
+fn exhaustion(defect: Defect) -> &'static [(&'static str, Compliance)] {
     match defect {
-        Defect::ExhaustionSilent => &[("udp-exhaustion-told", Verdict::Fails)],
-        Defect::ExhaustionWrongCode => &[("udp-exhaustion-told", Verdict::Partly)],
+        Defect::ExhaustionSilent => &[("udp-exhaustion-told", Compliance::Fails)],
+        Defect::ExhaustionWrongCode => &[("udp-exhaustion-told", Compliance::Partly)],
         Defect::ExhaustionLeaks | Defect::ExhaustionShares => {
-            &[("udp-exhaustion-told", Verdict::NotTestable), ("udp-exhaustion-dropped", Verdict::Fails)]
+            &[("udp-exhaustion-told", Compliance::NotTestable), ("udp-exhaustion-dropped", Compliance::Fails)]
         }
         // Room is made for every packet: the ports have no end.
         Defect::ExhaustionEvicts => &[
-            ("udp-exhaustion-told", Verdict::NotTestable),
-            ("udp-exhaustion-dropped", Verdict::NotTestable),
-            ("udp-exhaustion-keeps", Verdict::Fails),
-            ("udp-host-limit", Verdict::NotTestable),
+            ("udp-exhaustion-told", Compliance::NotTestable),
+            ("udp-exhaustion-dropped", Compliance::NotTestable),
+            ("udp-exhaustion-keeps", Compliance::Fails),
+            ("udp-host-limit", Compliance::NotTestable),
         ],
         other => unreachable!("{other:?} has no entry"),
     }
@@ -325,9 +327,9 @@ fn options_and_segment_size_are_described() {
 fn changed_ports_at_random_meet_the_requirement() {
     let table = table(Behaviour { addresses: [reference::ADDRESSES[0]; 2], ..Behaviour::default() });
     let expected = [
-        ("tcp-port-randomness", Verdict::Meets),
-        ("udp-pooling", Verdict::NotTestable),
-        ("udp-port-randomness", Verdict::Meets),
+        ("tcp-port-randomness", Compliance::Meets),
+        ("udp-pooling", Compliance::NotTestable),
+        ("udp-port-randomness", Compliance::Meets),
     ];
     assert_eq!(changed(&table), BTreeMap::from(expected));
 }
@@ -370,7 +372,7 @@ fn two_hundred_combinations_of_defects_change_their_rows_and_no_others() {
         verdicts(&Table::of(&observations))
     };
     let baseline = quick(Vec::new());
-    let of_timers = |id: &str| baseline[id] == Verdict::NotTestable;
+    let of_timers = |id: &str| baseline[id] == Compliance::NotTestable;
     for _ in 0..200 {
         let mut defects: Vec<Defect> = Vec::new();
         let mut expected = baseline.clone();
@@ -403,13 +405,13 @@ fn rules_for_ports_are_described() {
         assert_eq!(seen(&table, "udp-port-preservation"), words);
         let expected: &[_] = match ports {
             PortRule::Sequential => &[
-                ("udp-parity", Verdict::Fails),
-                ("udp-port-range", Verdict::Fails),
-                ("udp-port-randomness", Verdict::Fails),
-                ("tcp-port-randomness", Verdict::Fails),
+                ("udp-parity", Compliance::Fails),
+                ("udp-port-range", Compliance::Fails),
+                ("udp-port-randomness", Compliance::Fails),
+                ("tcp-port-randomness", Compliance::Fails),
             ],
             PortRule::Random => {
-                &[("udp-port-randomness", Verdict::Meets), ("tcp-port-randomness", Verdict::Meets)]
+                &[("udp-port-randomness", Compliance::Meets), ("tcp-port-randomness", Compliance::Meets)]
             }
             PortRule::Preserve => &[],
         };
@@ -431,7 +433,7 @@ fn idle_times_are_found_within_a_quarter_second_or_one_percent() {
         }
         let table = table(Behaviour { udp_unanswered, udp_answered, ..Behaviour::default() });
         let verdict = |id| table.line(id).unwrap().judgement.verdict;
-        let expected = |truth: u64, least| if truth < least { Verdict::Fails } else { Verdict::Meets };
+        let expected = |truth: u64, least| if truth < least { Compliance::Fails } else { Compliance::Meets };
         assert_eq!(verdict("udp-idle-unanswered"), expected(unanswered, 120));
         assert_eq!(verdict("udp-idle-answered"), expected(answered, 120));
         assert_eq!(verdict("udp-idle-default"), expected(answered, 300));

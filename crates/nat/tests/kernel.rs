@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use weir_lab::{Lab, LabOptions, Role, SiteSpec, Topology};
 use weir_nat::lab::LabEnds;
-use weir_nat::{Limits, Table, Verdict, measure};
+use weir_nat::{Compliance, Limits, Table, measure};
 use weir_sys::process::which;
 use weir_sys::{NetNs, ProcRoot, Stop, privilege, sysctl};
 
@@ -63,13 +63,13 @@ fn root_the_end_of_a_pool_is_silent_and_ends_no_mapping() {
     // A busy machine may need longer than a mapping lives, and must say so.
     let slow = end.took_s >= 25.0;
     for (row, verdict) in [
-        ("udp-exhaustion-told", Verdict::Fails),
-        ("udp-exhaustion-dropped", Verdict::Meets),
-        ("udp-exhaustion-keeps", Verdict::Meets),
-        ("udp-host-limit", Verdict::Described),
+        ("udp-exhaustion-told", Compliance::Fails),
+        ("udp-exhaustion-dropped", Compliance::Meets),
+        ("udp-exhaustion-keeps", Compliance::Meets),
+        ("udp-host-limit", Compliance::Described),
     ] {
         let line = table.line(row).unwrap();
-        let expected = if slow { Verdict::NotSure } else { verdict };
+        let expected = if slow { Compliance::NotSure } else { verdict };
         assert_eq!(line.judgement.verdict, expected, "{line:?} {end:?}");
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use reference::memory::Memory;
 use reference::{Behaviour, Defect};
 use weir_nat::rows::judge::Dependence::{self, Address, AddressAndPort, EndpointIndependent};
-use weir_nat::{Table, Verdict, measure};
+use weir_nat::{Compliance, Table, measure};
 
 const CLASSES: [Dependence; 3] = [EndpointIndependent, Address, AddressAndPort];
 
@@ -17,7 +17,7 @@ fn table(mut ends: Memory) -> Table {
     Table::of(&measure(&mut ends, &mut |_| true).unwrap())
 }
 
-fn verdicts(table: &Table) -> BTreeMap<&'static str, Verdict> {
+fn verdicts(table: &Table) -> BTreeMap<&'static str, Compliance> {
     table.rows.iter().map(|line| (line.id, line.judgement.verdict)).collect()
 }
 
@@ -33,7 +33,7 @@ fn loss_makes_no_verdict_wrong() {
         for seed in 1..=4 {
             let lossy = verdicts(&table(Memory::lossy(behaviour.clone(), 2, seed)));
             for (row, verdict) in lossy {
-                let fine = verdict == truth[row] || verdict == Verdict::NotSure;
+                let fine = verdict == truth[row] || verdict == Compliance::NotSure;
                 assert!(fine, "{row}: {verdict:?} instead of {:?}: {behaviour:?} seed {seed}", truth[row]);
             }
         }
@@ -60,7 +60,7 @@ fn loss_and_delay_make_no_verdict_wrong() {
         for seed in 1..=2 {
             let lossy = Memory::lossy(behaviour.clone(), 2, seed).delayed(DELAY);
             for (row, verdict) in verdicts(&table(lossy)) {
-                let fine = verdict == truth[row] || verdict == Verdict::NotSure;
+                let fine = verdict == truth[row] || verdict == Compliance::NotSure;
                 assert!(fine, "{row}: {verdict:?} instead of {:?}: {defect:?} seed {seed}", truth[row]);
             }
         }
@@ -74,7 +74,7 @@ fn a_second_nat_hides_no_failure_of_the_first() {
     let outer = Behaviour { addresses: carrier, ..Behaviour::default() };
     let good = verdicts(&table(Memory::chain(vec![Behaviour::default(), outer.clone()], Duration::ZERO)));
     for (row, verdict) in good {
-        assert!(!matches!(verdict, Verdict::Fails | Verdict::Partly), "{row}: {verdict:?}");
+        assert!(!matches!(verdict, Compliance::Fails | Compliance::Partly), "{row}: {verdict:?}");
     }
     for defect in [
         Defect::SynDataDropped,
@@ -88,7 +88,7 @@ fn a_second_nat_hides_no_failure_of_the_first() {
         Defect::QueriesDropped,
     ] {
         let failing = |table: &Table| -> Vec<&'static str> {
-            let bad = |v: Verdict| matches!(v, Verdict::Fails | Verdict::Partly);
+            let bad = |v: Compliance| matches!(v, Compliance::Fails | Compliance::Partly);
             table.rows.iter().filter(|l| bad(l.judgement.verdict)).map(|l| l.id).collect()
         };
         let mut alone = failing(&table(Memory::new(Behaviour::with(defect), Duration::ZERO)));
@@ -104,7 +104,7 @@ fn a_second_nat_hides_no_failure_of_the_first() {
 #[test]
 fn a_path_that_carries_nothing_has_no_verdict() {
     for line in table(Memory::lossy(Behaviour::default(), 100, 1)).rows {
-        let open = matches!(line.judgement.verdict, Verdict::NotSure | Verdict::NotTestable);
+        let open = matches!(line.judgement.verdict, Compliance::NotSure | Compliance::NotTestable);
         assert!(open, "{}: {:?}", line.id, line.judgement);
     }
 }
@@ -131,7 +131,7 @@ fn behind_two_nats_the_stricter_class_is_seen() {
             assert_eq!((table.kind.mapping, table.kind.filtering), expected);
             for line in &table.rows {
                 let class = ["mapping", "filtering"].iter().any(|subject| line.id.ends_with(subject));
-                let failing = matches!(line.judgement.verdict, Verdict::Fails | Verdict::Partly);
+                let failing = matches!(line.judgement.verdict, Compliance::Fails | Compliance::Partly);
                 assert!(class || !failing, "{}: {:?}", line.id, line.judgement);
             }
         }
@@ -148,7 +148,7 @@ fn without_any_icmp_only_its_rows_fail() {
     ];
     let table = table(Memory::new(Behaviour { defects, ..Behaviour::default() }, Duration::ZERO));
     let failing: Vec<&str> =
-        table.rows.iter().filter(|l| l.judgement.verdict == Verdict::Fails).map(|l| l.id).collect();
+        table.rows.iter().filter(|l| l.judgement.verdict == Compliance::Fails).map(|l| l.id).collect();
     let expected = ["icmp-query", "icmp-error-in", "icmp-error-out", "tcp-icmp-error-in", "udp-too-long"];
     assert_eq!(failing, expected);
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use reference::Behaviour;
 use reference::memory::Memory;
-use weir_nat::{Observations, Table, Verdict, measure};
+use weir_nat::{Compliance, Observations, Table, measure};
 
 /// Even and odd ones for all experiments.
 const PUBLISHED: RangeInclusive<u16> = 8_000..=8_255;
@@ -45,8 +45,8 @@ fn published_ports_answer_by_their_design() {
         "udp-refresh-in",
         "udp-refresh-out",
     ];
-    let mut expected = BTreeMap::from(untestable.map(|id| (id, Verdict::NotTestable)));
-    expected.extend([("tcp-overloading", Verdict::Fails), ("udp-overloading", Verdict::Fails)]);
+    let mut expected = BTreeMap::from(untestable.map(|id| (id, Compliance::NotTestable)));
+    expected.extend([("tcp-overloading", Compliance::Fails), ("udp-overloading", Compliance::Fails)]);
     let changed =
         table.rows.iter().zip(&usual.rows).filter(|(a, b)| a.judgement.verdict != b.judgement.verdict);
     let changed: BTreeMap<_, _> = changed.map(|(line, _)| (line.id, line.judgement.verdict)).collect();
@@ -75,9 +75,9 @@ fn published_ports_with_a_timer_fail_as_others_do() {
         tries.iter_mut().filter(|t| t.idle_s > after_s).for_each(|t| t.alive = false);
     }
     let judgement = verdict(|o| ending(o, 50.0));
-    assert!(judgement.verdict == Verdict::Fails && judgement.seen.starts_with("expires"), "{judgement:?}");
+    assert!(judgement.verdict == Compliance::Fails && judgement.seen.starts_with("expires"), "{judgement:?}");
     // Few times are tried: those on both sides of two minutes are far apart.
-    assert_eq!(verdict(|o| ending(o, 100.0)).verdict, Verdict::NotSure);
+    assert_eq!(verdict(|o| ending(o, 100.0)).verdict, Compliance::NotSure);
     let judgement = verdict(|o| o.published.as_mut().unwrap().udp.answered = None);
     assert_eq!(judgement.seen, "alive after 400 s");
 }

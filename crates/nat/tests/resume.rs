@@ -8,7 +8,7 @@ use std::time::Duration;
 use reference::Behaviour;
 use reference::memory::Memory;
 use weir_nat::experiments::longest_left;
-use weir_nat::{Earlier, Ends, Observations, Progress, Table, Verdict, measure, measure_from};
+use weir_nat::{Compliance, Earlier, Ends, Observations, Progress, Table, measure, measure_from};
 
 const LIMIT: Duration = Duration::from_secs(400);
 const CONNECTIONS: Duration = Duration::from_secs(7_500);
@@ -57,7 +57,7 @@ fn part(behaviour: &Behaviour, earlier: Earlier, keeps: usize) -> (Earlier, Dura
 }
 
 /// Verdicts and what was seen, but for the ports of hairpinned packets: another part uses other ones.
-fn judgements(seen: &Observations) -> Vec<(&'static str, Verdict, String)> {
+fn judgements(seen: &Observations) -> Vec<(&'static str, Compliance, String)> {
     let lines = Table::of(seen).rows.into_iter();
     let words = |line: weir_nat::table::Line| {
         let seen = if line.id.ends_with("hairpin-source") { String::new() } else { line.judgement.seen };
@@ -106,7 +106,7 @@ fn a_run_that_is_broken_off_anywhere_has_the_same_verdicts() {
 #[test]
 fn a_decided_timer_is_not_waited_for_again() {
     let [short, endless] = behaviours();
-    let limits = ends(&short).setting().limits;
+    let limits = ends(&short).conditions().limits;
     assert_eq!(longest_left(limits, &Earlier::default()), CONNECTIONS);
     let decided = |behaviour: &Behaviour, after: Duration| {
         let mut keeps = 23;

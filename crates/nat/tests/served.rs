@@ -14,7 +14,7 @@ use reference::wire::Wire;
 use weir_lab::{Lab, LabOptions, Offloads, Preset, Role, Site, SiteSpec, Topology};
 use weir_nat::rows::judge::Dependence::{Address, AddressAndPort, EndpointIndependent};
 use weir_nat::served::{EndOfPorts, PortChoice, PortSurvey, ServerEnds, restrict, survey};
-use weir_nat::{Ends, Observations, Side, Table, Verdict, measure};
+use weir_nat::{Compliance, Ends, Observations, Side, Table, measure};
 use weir_netlink::Rtnetlink;
 use weir_probe::client::{NatCheck, Visit};
 use weir_probe::{Config, Limits, NatPorts, Server};
@@ -103,7 +103,7 @@ fn table(site: &Site, addresses: usize, idle: Duration) -> (Table, Observations)
     })
 }
 
-fn verdicts(table: &Table) -> BTreeMap<&'static str, Verdict> {
+fn verdicts(table: &Table) -> BTreeMap<&'static str, Compliance> {
     table.rows.iter().map(|line| (line.row.id, line.judgement.verdict)).collect()
 }
 
@@ -152,7 +152,7 @@ fn root_all_nine_classes_by_a_server_of_two_addresses() {
         for row in SEEN {
             // If a mapping depends on the destination, the answer to a stranger's SYN takes another one here.
             let lost = row == "tcp-filtering" && behaviour.mapping != EndpointIndependent;
-            let unsure = lost && found[row] == Verdict::NotSure;
+            let unsure = lost && found[row] == Compliance::NotSure;
             assert!(unsure || found[row] == expected[row], "{row}: {behaviour:?}: {seen:#?}");
         }
     });
@@ -167,7 +167,7 @@ fn root_one_address_shows_only_a_dependence_on_the_port() {
         let behaviour = Behaviour { mapping: *mapping, ..Behaviour::default() };
         let _nat = Wire::start(site, behaviour);
         let (table, seen) = table(site, 1, Duration::ZERO);
-        let verdict = if *mapping == AddressAndPort { Verdict::Fails } else { Verdict::NotTestable };
+        let verdict = if *mapping == AddressAndPort { Compliance::Fails } else { Compliance::NotTestable };
         for row in ["udp-mapping", "tcp-mapping"] {
             assert_eq!(verdicts(&table)[row], verdict, "{row} {mapping:?}: {seen:#?}");
         }
@@ -232,9 +232,9 @@ fn root_the_kernels_nat_by_a_server() {
             "{seen:#?}"
         );
         let verdicts = verdicts(&table);
-        assert_eq!(verdicts["udp-mapping"], if random { Verdict::Fails } else { Verdict::Meets });
-        assert_eq!(verdicts["udp-filtering"], Verdict::Fails, "{rule}: {seen:#?}");
-        let tcp = if random { Verdict::NotSure } else { Verdict::Fails };
+        assert_eq!(verdicts["udp-mapping"], if random { Compliance::Fails } else { Compliance::Meets });
+        assert_eq!(verdicts["udp-filtering"], Compliance::Fails, "{rule}: {seen:#?}");
+        let tcp = if random { Compliance::NotSure } else { Compliance::Fails };
         assert_eq!(verdicts["tcp-filtering"], tcp, "{rule}: {seen:#?}");
         for port in seen.udp_ports.unwrap() {
             assert_eq!(Some(port.inside.port()) == port.seen.map(|seen| seen.port()), !random);
@@ -340,7 +340,7 @@ fn root_what_sockets_cannot_send_is_an_error() {
         let _nat = Wire::start(site, Behaviour::default());
         with_server(site, 2, |server| {
             in_client(site, server, Duration::ZERO, |ends| {
-                let [near, far] = [ends.setting().inside[0], ends.setting().outside[0]];
+                let [near, far] = [ends.conditions().inside[0], ends.conditions().outside[0]];
                 let packet = weir_nat::Packet::new(near, far, 47, vec![0; 8]);
                 for side in [Side::Inside, Side::Outside] {
                     assert!(ends.send(side, &packet).is_err());

@@ -10,7 +10,7 @@ use std::time::Duration;
 use reference::{Behaviour, Reference};
 use weir_nat::rows::judge::Dependence::{Address, AddressAndPort, EndpointIndependent};
 use weir_nat::stun::{Exchange, StunError, measure};
-use weir_nat::{Packet, Side, Table, Verdict};
+use weir_nat::{Compliance, Packet, Side, Table};
 
 const SERVER: &str = "198.19.0.10:3478";
 const OTHER: &str = "198.19.0.11:3479";
@@ -151,6 +151,6 @@ fn a_server_that_cannot_help_is_no_verdict() {
     assert!(server.ignores_change);
     let table = Table::of(&observations);
     assert_eq!(table.kind.filtering, None);
-    assert_eq!(table.line("udp-filtering").unwrap().judgement.verdict, Verdict::NotTestable);
+    assert_eq!(table.line("udp-filtering").unwrap().judgement.verdict, Compliance::NotTestable);
     assert_eq!(table.kind.mapping, Some(EndpointIndependent));
 }

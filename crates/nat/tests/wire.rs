@@ -11,7 +11,7 @@ use reference::{Behaviour, Defect};
 use weir_lab::{Lab, LabOptions, SiteSpec, Topology};
 use weir_nat::lab::LabEnds;
 use weir_nat::rows::judge::Dependence::{Address, AddressAndPort, EndpointIndependent};
-use weir_nat::{Ends, Observations, Table, Verdict, measure};
+use weir_nat::{Compliance, Ends, Observations, Table, measure};
 use weir_sys::{Stop, privilege};
 use weir_testkit::{holds, measured};
 
@@ -28,13 +28,13 @@ fn lab(name: &str, sites: usize) -> Lab {
 }
 
 fn on_the_wire(site: &weir_lab::Site, behaviour: Behaviour, idle: Duration) -> Observations {
-    let limits = Memory::new(behaviour.clone(), idle).setting().limits;
+    let limits = Memory::new(behaviour.clone(), idle).conditions().limits;
     let _nat = Wire::start(site, behaviour);
     let mut ends = LabEnds::attach(site, limits, &Stop::default()).unwrap();
     measure(&mut ends, &mut |_| true).unwrap()
 }
 
-fn verdicts(observations: &Observations) -> BTreeMap<&'static str, Verdict> {
+fn verdicts(observations: &Observations) -> BTreeMap<&'static str, Compliance> {
     let lines = Table::of(observations).rows;
     lines.into_iter().map(|line| (line.id, line.judgement.verdict)).collect()
 }

@@ -36,7 +36,7 @@ struct Asked {
 /// RFC 5508 section 6, RFC 6888 section 3: all mappings are to one destination, for which even a NAT that shares ports needs one
 /// each.
 pub(super) fn udp(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
-    let limit = session.setting().limits.mappings;
+    let limit = session.conditions().limits.mappings;
     if limit == 0 {
         return Ok(());
     }
@@ -147,7 +147,7 @@ impl Fill {
             for one in asked.iter().filter(|one| one.seen.is_none()) {
                 session.send_only(Side::Inside, &one.packet)?;
             }
-            let deadline = session.now() + session.setting().patience;
+            let deadline = session.now() + session.conditions().patience;
             while asked.iter().any(|one| one.seen.is_none()) {
                 let Some(arrival) = session.wait(deadline, &|_| true, &mut Vec::new())? else { break };
                 note(&arrival, &mut asked, &by_data);

@@ -12,7 +12,7 @@ use crate::{Arrival, Observations, Packet, Side};
 /// RFC 5508 section 3.1.
 pub(super) fn query(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
     let identifier = session.fresh_port();
-    let (near, far) = (session.inside(0), session.setting().outside[0]);
+    let (near, far) = (session.inside(0), session.conditions().outside[0]);
     let data = session.data();
     let echo = |reply, identifier, data| Icmp::Echo { reply, identifier, sequence: 1, data };
     let packet = Packet::icmp(near, far, &echo(false, identifier, &data));
@@ -85,7 +85,7 @@ fn error(session: &mut Session<'_>, about: About) -> io::Result<Option<IcmpError
     };
     let (side, source, receiver) = match about {
         About::UdpOut | About::TcpOut => (Side::Outside, *far.ip(), *mapped.ip()),
-        About::UdpOutRouter => (Side::Outside, session.setting().outside[1], *mapped.ip()),
+        About::UdpOutRouter => (Side::Outside, session.conditions().outside[1], *mapped.ip()),
         About::UdpIn => (Side::Inside, *inside.ip(), *far.ip()),
     };
     let bytes = quoted.bytes();

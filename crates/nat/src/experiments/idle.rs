@@ -125,7 +125,7 @@ struct Asked {
 
 /// RFC 4787 section 4.3, RFC 5382 section 5, RFC 5508 section 3.2.
 pub(super) fn all(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
-    let limit = session.setting().limits.idle;
+    let limit = session.conditions().limits.idle;
     if limit < STEP {
         return Ok(());
     }
@@ -174,7 +174,7 @@ fn times(limit: Duration, relative_step: f64, named: &[f64]) -> Vec<Duration> {
 /// The times that are tried with ports: of published ports, which are few and are not expected to end, only [`FEW`], the longest one
 /// among them.
 fn thinned(session: &Session<'_>, times: &[Duration]) -> Vec<Duration> {
-    if session.setting().published.is_none() {
+    if session.conditions().published.is_none() {
         return times.to_vec();
     }
     let step = times.len().div_ceil(FEW);
@@ -212,7 +212,7 @@ fn connections(
     if !session.carries_everything() {
         return Ok(());
     }
-    for time in thinned(session, &times_of_connections(session.setting().limits)) {
+    for time in thinned(session, &times_of_connections(session.conditions().limits)) {
         for purpose in [Purpose::Established, Purpose::HalfClosed] {
             if !known.leaves_open(purpose, time) {
                 continue;
@@ -234,7 +234,7 @@ fn prepare(
     mappings: &mut Vec<Mapped>,
     plan: &mut Vec<Planned>,
 ) -> io::Result<()> {
-    let limit = session.setting().limits.idle;
+    let limit = session.conditions().limits.idle;
     let times = times(limit, RELATIVE_STEP, &NAMED);
     let few = thinned(session, &times);
     let first = mappings.len();
@@ -260,7 +260,7 @@ fn prepare(
         });
     }
     // A port that never ends needs no refresh.
-    let refreshes = if session.setting().published.is_some() { Vec::new() } else { refresh_times(limit) };
+    let refreshes = if session.conditions().published.is_some() { Vec::new() } else { refresh_times(limit) };
     let held = refreshes.into_iter().flat_map(|at| [(at, Side::Inside), (at, Side::Outside)]);
     for (at, side) in held {
         let purpose = if side == Side::Inside { Purpose::HeldOut(at) } else { Purpose::HeldIn(at) };
@@ -355,7 +355,7 @@ fn open_echo(session: &mut Session<'_>) -> io::Result<Option<Mapped>> {
     let inside = SocketAddrV4::new(session.inside(0), session.fresh_port());
     let data = session.data();
     let message = Icmp::Echo { reply: false, identifier: inside.port(), sequence: 1, data: &data };
-    let address = session.setting().outside[0];
+    let address = session.conditions().outside[0];
     let packet = Packet::icmp(*inside.ip(), address, &message);
     let trip = session.send(Side::Inside, &packet, &|arrival| {
         arrival.side == Side::Outside && echo_data(arrival).is_some_and(|(_, found)| found == data)
@@ -453,7 +453,7 @@ fn carry_out(
             part(session, &asked, sure, &plan[n + 1..])?;
         }
     }
-    let patience = session.setting().patience;
+    let patience = session.conditions().patience;
     let arrivals = session.pass(session.now() + patience)?;
     note(arrivals, &mut asked, &by_data);
     let (_, arrivals) = session.path_is_alive()?;

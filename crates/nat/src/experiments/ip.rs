@@ -195,7 +195,7 @@ fn is_whole(arrived: &[&Arrival], data: &[u8]) -> bool {
 
 /// RFC 4787 section 10.
 pub(super) fn too_long(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
-    let Some(link_mtu) = session.setting().outside_mtu else { return Ok(()) };
+    let Some(link_mtu) = session.conditions().outside_mtu else { return Ok(()) };
     let Some((inside, far, _)) = open(session)? else { return Ok(()) };
     let length = link_mtu as usize + EXCESS;
     let mut data = session.data();

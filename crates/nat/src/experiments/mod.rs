@@ -89,15 +89,18 @@ pub fn measure_from(
 ) -> io::Result<Observations> {
     let mut session = Session::followed(ends, progress);
     let Earlier { complete, seen: mut observations } = earlier;
-    for Named(name, experiment, rows) in EXPERIMENTS {
-        if complete.contains(*name) || !session.makes(name) {
-            continue;
-        }
+    let left = EXPERIMENTS.iter().filter(|Named(name, ..)| !complete.contains(*name));
+    let (made, not_made): (Vec<&Named>, Vec<&Named>) = left.partition(|Named(name, ..)| session.makes(name));
+    for Named(name, experiment, rows) in made {
         if !session.begin(name) {
-            break;
+            return Ok(observations);
         }
         session.about(rows);
         experiment(&mut session, &mut observations)?;
+        session.seen(&observations, Some(name))?;
+    }
+    // Nothing is left to do for those that do not ask about such a gateway.
+    for Named(name, ..) in not_made {
         session.seen(&observations, Some(name))?;
     }
     Ok(observations)

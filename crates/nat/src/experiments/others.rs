@@ -31,7 +31,7 @@ pub(super) fn all(session: &mut Session<'_>, observations: &mut Observations) ->
 
 /// A packet out, and if it arrived, one back to where it came from.
 fn trip(session: &mut Session<'_>, other: Other) -> io::Result<OtherTrip> {
-    let (inside, far) = (session.inside(0), session.setting().outside[0]);
+    let (inside, far) = (session.inside(0), session.conditions().outside[0]);
     let data = session.data();
     let packet = packet(other, (inside, far), PORTS, false, &data);
     let number = other.number();

@@ -21,7 +21,7 @@ pub(super) const ROWS: [&str; 6] = [
 
 /// One port for each protocol.
 pub(super) fn ports(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
-    let Some(published) = &session.setting().published else { return Ok(()) };
+    let Some(published) = &session.conditions().published else { return Ok(()) };
     let address = published.address;
     let mut ask = |protocol| {
         let inside = session.fresh_inside();

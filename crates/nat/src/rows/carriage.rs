@@ -2,7 +2,7 @@
 
 use super::judge::{does, fails, is, made, meets, not_sure, not_testable, translates};
 use super::verdicts::Judged;
-use super::{Confidence, Group, Level, Row, Verdict};
+use super::{Compliance, Confidence, Group, Level, Row};
 use crate::Observations;
 use crate::observed::{Other, SegmentTrip, TcpCarriage, Translation};
 
@@ -253,7 +253,7 @@ fn randomness(o: &Observations, moved: &Option<Vec<Translation>>) -> Judged {
     } else if counted * 2 > changed.len() {
         fails(format!("{counted} of {} changed ports are next to the one before", changed.len()))
     } else {
-        is(Verdict::Meets, Confidence::Medium, format!("{} changed ports are scattered", changed.len()))
+        is(Compliance::Meets, Confidence::Medium, format!("{} changed ports are scattered", changed.len()))
     })
 }
 
@@ -266,7 +266,7 @@ fn identification(o: &Observations) -> Judged {
     Ok(if first == second {
         fails("two hosts' datagrams have one source, destination and identification")
     } else if first.0 != second.0 {
-        is(Verdict::Meets, Confidence::Medium, "the hosts have different outside addresses")
+        is(Compliance::Meets, Confidence::Medium, "the hosts have different outside addresses")
     } else {
         meets("the identifications differ")
     })
@@ -282,7 +282,7 @@ fn leak(o: &Observations, other: Other) -> Judged {
         Some(seen) if seen == trip.inside => fails("leaks: leaves with the inside address"),
         Some(_) if trip.answer => meets("passes: leaves with the outside address, and the answer arrives"),
         Some(_) if trip.sure => is(
-            Verdict::Partly,
+            Compliance::Partly,
             Confidence::High,
             "leaves with the outside address, but the answer does not arrive",
         ),

@@ -2,7 +2,7 @@
 
 use super::judge::{does, fails, is, made, meets, not_sure, not_testable, translates};
 use super::verdicts::Judged;
-use super::{Confidence, Group, Judgement, Level, Row, Verdict};
+use super::{Compliance, Confidence, Group, Judgement, Level, Row};
 use crate::Observations;
 use crate::experiments::bracket;
 use crate::observed::Exhaustion;
@@ -106,12 +106,12 @@ fn told(o: &Observations) -> Judged {
         Some((3, code @ (1 | 13))) if seen.told == seen.refused => meets(format!("ICMP 3/{code}")),
         // Errors may be limited in rate (RFC 1812 section 4.3.2.8).
         Some((3, code @ (1 | 13))) => is(
-            Verdict::Meets,
+            Compliance::Meets,
             Confidence::Medium,
             format!("ICMP 3/{code} about {} of {} packets", seen.told, seen.refused),
         ),
         Some((kind, code)) => is(
-            Verdict::Partly,
+            Compliance::Partly,
             Confidence::High,
             format!("ICMP {kind}/{code}, which names another reason than a NAT without ports"),
         ),

@@ -2,7 +2,7 @@
 
 use super::judge::{does, fails, is, made, meets, not_sure, translates};
 use super::verdicts::Judged;
-use super::{Confidence, Group, Level, Row, Verdict};
+use super::{Compliance, Confidence, Group, Level, Row};
 use crate::Observations;
 use crate::observed::{IpFields, Overlap};
 
@@ -145,9 +145,11 @@ fn fragments(o: &Observations, reversed: bool) -> Judged {
     Ok(match lost.len() {
         0 => meets("the datagram arrived both ways"),
         n if n == of.len() => fails("the datagram arrived neither way"),
-        _ => {
-            is(Verdict::Partly, Confidence::High, format!("the datagram did not arrive {}", lost.join(", ")))
-        }
+        _ => is(
+            Compliance::Partly,
+            Confidence::High,
+            format!("the datagram did not arrive {}", lost.join(", ")),
+        ),
     })
 }
 

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Confidence, Judgement, Verdict};
+use super::{Compliance, Confidence, Judgement};
 use crate::Observations;
 use crate::observed::{Filtering, Mapping, Translation};
 
@@ -48,28 +48,28 @@ impl Dependence {
     }
 }
 
-pub(super) fn is(verdict: Verdict, confidence: Confidence, seen: impl Into<String>) -> Judgement {
+pub(super) fn is(verdict: Compliance, confidence: Confidence, seen: impl Into<String>) -> Judgement {
     Judgement { verdict, confidence, seen: seen.into() }
 }
 
 pub(super) fn meets(seen: impl Into<String>) -> Judgement {
-    is(Verdict::Meets, Confidence::High, seen)
+    is(Compliance::Meets, Confidence::High, seen)
 }
 
 pub(super) fn fails(seen: impl Into<String>) -> Judgement {
-    is(Verdict::Fails, Confidence::High, seen)
+    is(Compliance::Fails, Confidence::High, seen)
 }
 
 pub(super) fn does(seen: impl Into<String>) -> Judgement {
-    is(Verdict::Described, Confidence::High, seen)
+    is(Compliance::Described, Confidence::High, seen)
 }
 
 pub(super) fn not_sure(seen: impl Into<String>) -> Judgement {
-    is(Verdict::NotSure, Confidence::Low, seen)
+    is(Compliance::NotSure, Confidence::Low, seen)
 }
 
 pub(super) fn not_testable(why: impl Into<String>) -> Judgement {
-    is(Verdict::NotTestable, Confidence::High, why)
+    is(Compliance::NotTestable, Confidence::High, why)
 }
 
 /// The experiment's observation, or the verdict that it was not made.

@@ -115,7 +115,7 @@ impl Group {
 /// Whether the requirement is met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum Compliance {
     /// It is not.
     Fails,
     /// It is under some conditions only.
@@ -130,16 +130,16 @@ pub enum Verdict {
     Described,
 }
 
-impl Verdict {
+impl Compliance {
     /// For people.
     pub fn word(self) -> &'static str {
         match self {
-            Verdict::Fails => "fails",
-            Verdict::Partly => "partly",
-            Verdict::NotSure => "not sure",
-            Verdict::NotTestable => "not testable",
-            Verdict::Meets => "meets",
-            Verdict::Described => "does",
+            Compliance::Fails => "fails",
+            Compliance::Partly => "partly",
+            Compliance::NotSure => "not sure",
+            Compliance::NotTestable => "not testable",
+            Compliance::Meets => "meets",
+            Compliance::Described => "does",
         }
     }
 }
@@ -160,7 +160,7 @@ pub enum Confidence {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Judgement {
     /// Whether the requirement is met.
-    pub verdict: Verdict,
+    pub verdict: Compliance,
     /// How sure that is.
     pub confidence: Confidence,
     /// The observation, or why none could be made; one line.
@@ -242,7 +242,7 @@ mod tests {
     fn without_observations_no_row_has_a_verdict() {
         for row in all() {
             let judgement = (row.judge)(&Observations::default());
-            assert_eq!(judgement.verdict, Verdict::NotTestable, "{}: {}", row.id, judgement.seen);
+            assert_eq!(judgement.verdict, Compliance::NotTestable, "{}: {}", row.id, judgement.seen);
         }
     }
 }

@@ -4,7 +4,7 @@ use super::judge::{
     Dependence, common, does, fails, filtering_class, is, made, mapping_class, meets, not_sure, not_testable,
     translates,
 };
-use super::{Confidence, Judgement, Verdict};
+use super::{Compliance, Confidence, Judgement};
 use crate::Observations;
 use crate::experiments::bracket;
 use crate::observed::{
@@ -37,7 +37,7 @@ pub(super) fn mapping(
     let collided = collision.as_ref().and_then(|c| mapping_class(&c.second));
     match collided {
         Some(class) if class != Dependence::EndpointIndependent => Ok(is(
-            Verdict::Partly,
+            Compliance::Partly,
             Confidence::High,
             format!("{seen}, but {} where two hosts use one port", class.words()),
         )),
@@ -69,7 +69,7 @@ pub(super) fn overloading(o: &Observations, collision: &Option<Collision>) -> Ju
     }
     Ok(if c.second.seen.iter().any(|t| t.seen == c.first.seen) {
         let seen = "shared while destinations differ, which RFC 7857 section 3 allows";
-        is(Verdict::Partly, Confidence::High, seen)
+        is(Compliance::Partly, Confidence::High, seen)
     } else {
         meets("the second host gets another port")
     })
@@ -178,7 +178,7 @@ pub(super) fn idle(o: &Observations, tries: fn(&Idle) -> &Vec<IdleTry>, least: f
             not_sure(seen)
         } else {
             // Around the limit itself, as a timer that was set to it.
-            is(Verdict::Meets, Confidence::Medium, seen)
+            is(Compliance::Meets, Confidence::Medium, seen)
         });
     }
     if tries.iter().any(|t| !t.alive) {

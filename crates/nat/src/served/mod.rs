@@ -23,7 +23,7 @@ pub use reasons::restrict;
 
 use crate::ends::{FIRST_PORT, PORT_STEP};
 use crate::session::{CONTROL_PORT, Segment};
-use crate::{Arrival, Ends, Limits, Packet, Setting, Side};
+use crate::{Arrival, Conditions, Ends, Limits, Packet, Side};
 use sockets::Sockets;
 
 /// Experiments that sockets can make, and whether they need a second address of the server.
@@ -53,7 +53,7 @@ const BEGINNINGS: u16 = 1_500;
 pub struct ServerEnds {
     far: NatCheck,
     ports: [u16; 2],
-    setting: Setting,
+    conditions: Conditions,
     first_port: u16,
     sockets: Sockets,
     /// Connections that the far end was asked to open: its endpoint, and the numbers of the SYNs.
@@ -77,7 +77,7 @@ impl ServerEnds {
         let endpoints = far.endpoints();
         let addresses = &endpoints.addresses;
         let first = addresses.first().copied().unwrap_or(Ipv4Addr::UNSPECIFIED);
-        let setting = Setting {
+        let conditions = Conditions {
             inside: [own; 2],
             outside: [first, addresses.get(1).copied().unwrap_or(first)],
             patience: LEAST_PATIENCE.max(far.round_trip() * ROUND_TRIPS),
@@ -93,7 +93,7 @@ impl ServerEnds {
         Ok(ServerEnds {
             far,
             ports,
-            setting,
+            conditions,
             first_port,
             sockets: Sockets::new(own, number),
             dialled: HashMap::new(),
@@ -106,7 +106,7 @@ impl ServerEnds {
 
     /// Whether the server has a second address.
     pub fn has_two_addresses(&self) -> bool {
-        self.setting.outside[0] != self.setting.outside[1]
+        self.conditions.outside[0] != self.conditions.outside[1]
     }
 
     /// The server's endpoints that no datagram of this host reached: a firewall there, or before it, has closed them.
@@ -114,13 +114,13 @@ impl ServerEnds {
     /// # Errors
     /// If the system refuses, or the server is gone.
     pub fn unreachable(&mut self) -> io::Result<Vec<SocketAddrV4>> {
-        let own = SocketAddrV4::new(self.setting.inside[0], CONTROL_PORT);
+        let own = SocketAddrV4::new(self.conditions.inside[0], CONTROL_PORT);
         let mut left = self.endpoints();
         for _ in 0..GREETINGS {
             for to in &left {
                 self.send(Side::Inside, &Packet::udp(own, *to, b"greeting"))?;
             }
-            let deadline = self.now() + self.setting.patience * GREETINGS;
+            let deadline = self.now() + self.conditions.patience * GREETINGS;
             while !left.is_empty()
                 && let Some(arrival) = self.receive(deadline)?
             {
@@ -251,8 +251,8 @@ fn unsupported() -> io::Error {
 }
 
 impl Ends for ServerEnds {
-    fn setting(&self) -> &Setting {
-        &self.setting
+    fn conditions(&self) -> &Conditions {
+        &self.conditions
     }
 
     fn now(&self) -> Duration {

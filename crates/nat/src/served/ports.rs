@@ -112,8 +112,8 @@ pub fn survey(
     limit: usize,
     step: &mut dyn FnMut(usize) -> bool,
 ) -> io::Result<PortSurvey> {
-    let own = ends.setting().inside[0];
-    let to = SocketAddrV4::new(ends.setting().outside[0], ends.outside_port(CONTROL_PORT));
+    let own = ends.conditions().inside[0];
+    let to = SocketAddrV4::new(ends.conditions().outside[0], ends.outside_port(CONTROL_PORT));
     // The control packets' mapping must be there before no port is left, and stay.
     let control = Packet::udp(SocketAddrV4::new(own, CONTROL_PORT), to, b"keep");
     let inside = inside_ports(ends, limit);
@@ -137,7 +137,7 @@ pub fn survey(
             listen(ends, PAUSE, &mut seen)?;
         }
         if !missing.is_empty() {
-            let patience = ends.setting().patience;
+            let patience = ends.conditions().patience;
             listen(ends, patience, &mut seen)?;
         }
     }
@@ -196,7 +196,7 @@ fn ask_witnesses(
         for (port, mapped) in mapped.iter().filter(|(port, _)| !alive.contains(port)) {
             ends.send(Side::Outside, &Packet::udp(to, *mapped, &mark(usize::from(*port))))?;
         }
-        let deadline = ends.now() + ends.setting().patience;
+        let deadline = ends.now() + ends.conditions().patience;
         while let Some(arrival) = ends.receive(deadline)? {
             note(&arrival, seen);
             alive.extend(arrival.packet.to().filter(|_| arrival.side == Side::Inside).map(|to| to.port()));

@@ -3,7 +3,7 @@
 use crate::rows::judge::Dependence;
 use crate::rows::{Confidence, Group, Judgement};
 use crate::table::Line;
-use crate::{Observations, Row, Table, Verdict};
+use crate::{Compliance, Observations, Row, Table};
 
 /// Rows that need two inside hosts: only a lab has both.
 const TWO_HOSTS: [&str; 3] = ["udp-overloading", "tcp-overloading", "udp-deterministic"];
@@ -47,7 +47,7 @@ fn was_not_made(line: &Line) -> bool {
 /// Replaces what these ends cannot know by the reason. `low_ports`: this host may send from ports below 1024.
 pub fn restrict(table: &mut Table, two_addresses: bool, low_ports: bool) {
     let verdict = |table: &Table, id| table.line(id).map(|line| line.judgement.verdict);
-    let moves = verdict(table, "tcp-mapping") == Some(Verdict::Fails);
+    let moves = verdict(table, "tcp-mapping") == Some(Compliance::Fails);
     let untranslated = table.kind.translates == Some(false);
     for line in &mut table.rows {
         let id = line.row.id;
@@ -55,7 +55,7 @@ pub fn restrict(table: &mut Table, two_addresses: bool, low_ports: bool) {
             *line = not_testable(line.row, reason(line.row));
         } else if id == "udp-port-range" && !low_ports && !untranslated {
             *line = not_testable(line.row, "ports below 1024 need root here");
-        } else if id == "tcp-filtering" && moves && line.judgement.verdict == Verdict::Fails {
+        } else if id == "tcp-filtering" && moves && line.judgement.verdict == Compliance::Fails {
             let seen = "a stranger's connection did not come about; the answer to its SYN may have left by another mapping";
             line.judgement = not_sure(seen.to_owned());
         } else if !two_addresses {
@@ -69,12 +69,12 @@ pub fn restrict(table: &mut Table, two_addresses: bool, low_ports: bool) {
 
 /// With one outside address, only a dependence on the port shows.
 fn one_address(line: &mut Line, id: &str) {
-    if id.ends_with("-mapping") && matches!(line.judgement.verdict, Verdict::Meets | Verdict::Partly) {
+    if id.ends_with("-mapping") && matches!(line.judgement.verdict, Compliance::Meets | Compliance::Partly) {
         let seen = "the same for two ports of one address: endpoint-independent or address-dependent; \
                     needs a second address of the server";
         *line = not_testable(line.row, seen);
     }
-    if id.starts_with("udp-hairpin") && line.judgement.verdict == Verdict::Fails {
+    if id.starts_with("udp-hairpin") && line.judgement.verdict == Compliance::Fails {
         let seen =
             format!("{}; the filter may have dropped it, whose kind is unknown here", line.judgement.seen);
         line.judgement = not_sure(seen);
@@ -94,12 +94,12 @@ fn without_second_address(table: &Table) -> crate::table::NatKind {
 }
 
 fn not_sure(seen: String) -> Judgement {
-    Judgement { verdict: Verdict::NotSure, confidence: Confidence::Low, seen }
+    Judgement { verdict: Compliance::NotSure, confidence: Confidence::Low, seen }
 }
 
 fn not_testable(row: &'static Row, why: &str) -> Line {
     let judgement =
-        Judgement { verdict: Verdict::NotTestable, confidence: Confidence::High, seen: why.to_owned() };
+        Judgement { verdict: Compliance::NotTestable, confidence: Confidence::High, seen: why.to_owned() };
     Line { row, judgement, packets: Vec::new() }
 }
 
@@ -114,7 +114,7 @@ mod tests {
         let mut table = Table::of(&Observations::default());
         restrict(&mut table, true, false);
         for line in &table.rows {
-            assert_eq!(line.judgement.verdict, Verdict::NotTestable);
+            assert_eq!(line.judgement.verdict, Compliance::NotTestable);
             assert_eq!(line.judgement.seen, reason(line.row), "{}", line.row.id);
         }
         for id in TWO_HOSTS.iter().chain(&HALF_OPEN).chain(&CLASSES).chain(&UNFILLED) {
@@ -143,10 +143,10 @@ mod tests {
             (verdict, table.kind)
         };
         let (verdict, kind) = judged(["198.19.0.1:20000"; 2]);
-        assert_eq!((verdict, kind.mapping, kind.classic), (Verdict::NotTestable, None, None));
+        assert_eq!((verdict, kind.mapping, kind.classic), (Compliance::NotTestable, None, None));
         assert_eq!(kind.translates, Some(true));
         let (verdict, kind) = judged(["198.19.0.1:20000", "198.19.0.1:20001"]);
-        assert_eq!((verdict, kind.mapping), (Verdict::Fails, Some(Dependence::AddressAndPort)));
+        assert_eq!((verdict, kind.mapping), (Compliance::Fails, Some(Dependence::AddressAndPort)));
         assert_eq!(kind.classic, Some("symmetric"));
     }
 }

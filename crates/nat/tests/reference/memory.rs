@@ -5,7 +5,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use weir_nat::{Arrival, Ends, Limits, Packet, Published, Setting, Side};
+use weir_nat::{Arrival, Conditions, Ends, Limits, Packet, Published, Side};
 
 use super::{Behaviour, Reference};
 
@@ -15,7 +15,7 @@ pub(crate) struct Memory {
     loss: Option<Loss>,
     /// From the NAT to the end that a packet leaves by.
     delay: Duration,
-    setting: Setting,
+    conditions: Conditions,
     now: Duration,
     arrived: VecDeque<Arrival>,
 }
@@ -49,14 +49,14 @@ impl Memory {
 
     /// The same with another limit of idle connections.
     pub(crate) fn with_connections(mut self, limit: Duration) -> Self {
-        self.setting.limits.connections = limit;
+        self.conditions.limits.connections = limit;
         self
     }
 
     /// A path that loses packets, with experiments that send each five times.
     pub(crate) fn lossy(behaviour: Behaviour, percent: u32, seed: u32) -> Self {
         let mut memory = Memory::new(behaviour, Duration::ZERO);
-        memory.setting.attempts = 5;
+        memory.conditions.attempts = 5;
         memory.loss = Some(Loss { percent, random: seed.wrapping_mul(0x9e37_79b9) | 1 });
         memory
     }
@@ -81,7 +81,7 @@ impl Memory {
             let ports = behaviour.published.clone()?;
             Some(Published { address: behaviour.addresses[0], ports })
         };
-        let setting = Setting {
+        let conditions = Conditions {
             inside: [super::FIRST_HOST, Ipv4Addr::new(198, 18, 0, 11)],
             outside: [Ipv4Addr::new(198, 19, 0, 10), Ipv4Addr::new(198, 19, 0, 11)],
             patience: Duration::from_millis(20),
@@ -94,7 +94,7 @@ impl Memory {
             nats: behaviours.into_iter().map(Reference::new).collect(),
             loss: None,
             delay: Duration::ZERO,
-            setting,
+            conditions,
             now: Duration::from_secs(1),
             arrived: VecDeque::new(),
         }
@@ -107,8 +107,8 @@ fn on_a_wire(packet: &Packet) -> io::Result<Packet> {
 }
 
 impl Ends for Memory {
-    fn setting(&self) -> &Setting {
-        &self.setting
+    fn conditions(&self) -> &Conditions {
+        &self.conditions
     }
 
     fn now(&self) -> Duration {

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, ToSocketAddrs};
 
 use weir_nat::stun::{self, StunError, UdpExchange};
-use weir_nat::{Table, Verdict};
+use weir_nat::{Compliance, Table};
 use weir_text::layout::Terminal;
 
 use super::document::NatCheck;
@@ -42,7 +42,7 @@ pub(crate) fn run(server: &str, args: &NatCheckArgs, color: Color) -> CommandRes
         print(&printable(&page::check(&check, terminal)))?;
     }
     super::verdict_of(args.fail_on_must, &check.rows)?;
-    let unsure = check.rows.iter().any(|line| line.judgement.verdict == Verdict::NotSure);
+    let unsure = check.rows.iter().any(|line| line.judgement.verdict == Compliance::NotSure);
     if unsure {
         Err(Failure::failed("answers were lost or contradict each other; repeat the check"))
     } else {

@@ -11,7 +11,7 @@ mod saved;
 mod served;
 
 use weir_nat::table::Line;
-use weir_nat::{Level, Verdict};
+use weir_nat::{Compliance, Level};
 
 use crate::args::nat::{NatArgs, NatCommand};
 use crate::exit::{CommandResult, Failure, NOT_MET};
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &NatArgs, color: Color) -> CommandResult {
 fn verdict_of<'a>(fail_on_must: bool, lines: impl IntoIterator<Item = &'a Line>) -> CommandResult {
     let unmet = lines.into_iter().any(|line| {
         matches!(line.level, Level::Must | Level::MustNot)
-            && matches!(line.judgement.verdict, Verdict::Fails | Verdict::Partly)
+            && matches!(line.judgement.verdict, Compliance::Fails | Compliance::Partly)
     });
     if fail_on_must && unmet { Err(Failure::Silent(NOT_MET)) } else { Ok(()) }
 }

@@ -3,20 +3,20 @@
 use weir_nat::rows::{self, Group, Row};
 use weir_nat::served::{EndOfPorts, PortChoice};
 use weir_nat::table::{Line, NatKind};
-use weir_nat::{Table, Verdict};
+use weir_nat::{Compliance, Table};
 use weir_text::layout::Terminal;
 use weir_text::page::{Page, Tone};
 
 use super::document::{Measured, NatCheck, NatCheckServer, NatPortsSeen, Path};
 
 /// Verdicts in the order of the summary.
-const ORDER: [Verdict; 6] = [
-    Verdict::Fails,
-    Verdict::Partly,
-    Verdict::Meets,
-    Verdict::NotSure,
-    Verdict::NotTestable,
-    Verdict::Described,
+const ORDER: [Compliance; 6] = [
+    Compliance::Fails,
+    Compliance::Partly,
+    Compliance::Meets,
+    Compliance::NotSure,
+    Compliance::NotTestable,
+    Compliance::Described,
 ];
 
 /// Every gateway's table.
@@ -148,8 +148,8 @@ fn groups(page: &mut Page, table: &Table) {
     let worst = |group: Group| {
         let lines = table.rows.iter().filter(|line| line.group == group);
         lines.map(|line| line.judgement.verdict).min().map_or(2, |verdict| match verdict {
-            Verdict::Fails => 0,
-            Verdict::Partly => 1,
+            Compliance::Fails => 0,
+            Compliance::Partly => 1,
             _ => 2,
         })
     };
@@ -165,7 +165,7 @@ fn groups(page: &mut Page, table: &Table) {
         page.gap();
         page.line(group.title(), 0, Some(Tone::Title));
         let (untestable, shown): (Vec<&Line>, Vec<&Line>) =
-            lines.into_iter().partition(|line| line.judgement.verdict == Verdict::NotTestable);
+            lines.into_iter().partition(|line| line.judgement.verdict == Compliance::NotTestable);
         for line in shown {
             row(page, line);
         }
@@ -176,14 +176,14 @@ fn groups(page: &mut Page, table: &Table) {
 fn row(page: &mut Page, line: &Line) {
     let verdict = line.judgement.verdict;
     let tone = match verdict {
-        Verdict::Fails => Some(Tone::Bad),
-        Verdict::Partly | Verdict::NotSure => Some(Tone::Warning),
-        Verdict::NotTestable | Verdict::Meets | Verdict::Described => None,
+        Compliance::Fails => Some(Tone::Bad),
+        Compliance::Partly | Compliance::NotSure => Some(Tone::Warning),
+        Compliance::NotTestable | Compliance::Meets | Compliance::Described => None,
     };
     let source = source(line.rfc, line.requirement, line.level.word());
     page.line(&format!("{}: {} ({source})", verdict.word(), line.asks), 2, tone);
     page.line(&format!("{}: {}", line.id, line.judgement.seen), 4, None);
-    if matches!(verdict, Verdict::Fails | Verdict::Partly) {
+    if matches!(verdict, Compliance::Fails | Compliance::Partly) {
         page.line(&format!("breaks: {}", line.breaks), 4, None);
     }
 }
@@ -196,7 +196,7 @@ fn not_testable(page: &mut Page, lines: &[&Line]) {
         let (same, others): (Vec<&Line>, Vec<&Line>) =
             rest.into_iter().partition(|line| line.judgement.seen == *reason);
         let ids: Vec<&str> = same.iter().map(|line| line.id).collect();
-        let words = Verdict::NotTestable.word();
+        let words = Compliance::NotTestable.word();
         page.line(&format!("{words}: {}: {reason}", ids.join(", ")), 2, Some(Tone::Faint));
         rest = others;
     }

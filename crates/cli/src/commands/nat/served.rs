@@ -5,7 +5,7 @@ use std::net::{SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
 use weir_nat::served::{ServerEnds, raise_descriptor_limit, restrict, survey};
-use weir_nat::{Ends, Table, Verdict, measure};
+use weir_nat::{Compliance, Ends, Table, measure};
 use weir_probe::client::{Error, NatCheck, Visit};
 use weir_sys::Stop;
 use weir_text::layout::Terminal;
@@ -57,8 +57,8 @@ pub(super) fn check(server: &str, args: &NatCheckArgs, color: Color) -> CommandR
         print(&printable(&page::check_server(&check, two_addresses, terminal)))?;
     }
     super::verdict_of(args.fail_on_must, &check.table.rows)?;
-    let seen = check.table.rows.iter().filter(|line| line.judgement.verdict != Verdict::NotTestable);
-    if seen.clone().count() > 0 && seen.clone().all(|line| line.judgement.verdict == Verdict::NotSure) {
+    let seen = check.table.rows.iter().filter(|line| line.judgement.verdict != Compliance::NotTestable);
+    if seen.clone().count() > 0 && seen.clone().all(|line| line.judgement.verdict == Compliance::NotSure) {
         return Err(Failure::failed("packets were lost in every experiment; repeat the check"));
     }
     Ok(())
@@ -116,7 +116,7 @@ fn begin(
 
 /// Ends the check, and describes its path.
 fn end(ends: ServerEnds, server: SocketAddrV4) -> Result<Path, Failure> {
-    let local = ends.setting().inside[0];
+    let local = ends.conditions().inside[0];
     let endpoints = ends.endpoints();
     let bytes = ends.finish().map_err(Failure::failed)?;
     Ok(Path { server, endpoints, local, received_bytes: bytes.received, sent_bytes: bytes.sent })
