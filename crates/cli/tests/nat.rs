@@ -261,6 +261,8 @@ fn root_published_ports_keep_no_state_and_their_rows_say_so() {
             ("tcp-idle-established", "not-testable", "meets"),
             ("tcp-idle-half-closed", "not-testable", "meets"),
             ("tcp-idle-opening", "not-testable", "meets"),
+            ("tcp-idle-reset-in", "not-testable", "meets"),
+            ("tcp-idle-reset-out", "not-testable", "meets"),
             ("tcp-overloading", "partly", "fails"),
             ("udp-deterministic", "fails", "meets"),
             ("udp-filtering", "fails", "meets"),
@@ -353,6 +355,8 @@ fn root_paced_idle_times_are_the_kernels_settings() {
         ("tcp_opening", 5),
         ("tcp_established", 7),
         ("tcp_half_closed", 4),
+        ("tcp_reset_in", 5),
+        ("tcp_reset_out", 5),
     ];
     let more = [
         "--idle",
@@ -370,6 +374,8 @@ fn root_paced_idle_times_are_the_kernels_settings() {
         // A FIN that was acknowledged (nf_conntrack_proto_tcp.c).
         "--sysctl",
         "net.netfilter.nf_conntrack_tcp_timeout_close_wait=4",
+        "--sysctl",
+        "net.netfilter.nf_conntrack_tcp_timeout_close=5",
     ];
     let attempt = || {
         let seen = gateways(&world, &["nft-masquerade"], &more);
@@ -386,7 +392,8 @@ fn root_paced_idle_times_are_the_kernels_settings() {
         set.into_iter().for_each(found);
         let verdicts = verdicts(gateway);
         assert_eq!((verdicts["udp-idle-unanswered"], verdicts["udp-refresh-out"]), ("fails", "meets"));
-        for row in ["tcp-idle-established", "tcp-idle-half-closed"] {
+        for row in ["tcp-idle-established", "tcp-idle-half-closed", "tcp-idle-reset-in", "tcp-idle-reset-out"]
+        {
             assert_eq!(verdicts[row], "fails", "{row}");
         }
     };

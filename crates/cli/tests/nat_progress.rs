@@ -40,13 +40,15 @@ fn bounds(idle: &Value, kind: &str) -> (f64, f64) {
 }
 
 /// Timeouts of the kernel, s, and where their idle times are.
-const TIMERS: [(&str, &str, u32); 6] = [
+const TIMERS: [(&str, &str, u32); 8] = [
     ("unanswered", "udp_timeout", 3),
     ("answered", "udp_timeout_stream", 6),
     ("icmp", "icmp_timeout", 4),
     ("tcp_opening", "tcp_timeout_syn_sent", 5),
     ("tcp_established", "tcp_timeout_established", 12),
     ("tcp_half_closed", "tcp_timeout_close_wait", 4),
+    ("tcp_reset_in", "tcp_timeout_close", 5),
+    ("tcp_reset_out", "tcp_timeout_close", 5),
 ];
 
 /// The times that a killed process had decided stay decided, and the others are found after all.

@@ -171,6 +171,10 @@ pub struct Idle {
     pub tcp_established: Vec<IdleTry>,
     /// Connections of which the inside end has sent its FIN.
     pub tcp_half_closed: Vec<IdleTry>,
+    /// Connections with a reset from outside.
+    pub tcp_reset_in: Vec<IdleTry>,
+    /// Connections with a reset from inside.
+    pub tcp_reset_out: Vec<IdleTry>,
     /// A UDP mapping with one more packet from inside.
     pub refreshed_out: Option<Refresh>,
     /// A UDP mapping with one more packet from outside.

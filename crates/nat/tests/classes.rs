@@ -232,8 +232,15 @@ fn carriage(defect: Defect) -> &'static [(&'static str, Compliance)] {
             &[("tcp-idle-established", Compliance::Fails), ("tcp-idle-half-closed", Compliance::Fails)]
         }
         Defect::ShortHalfClosed => &[("tcp-idle-half-closed", Compliance::Fails)],
-        Defect::ResetDropped => &[("tcp-reset", Compliance::Fails)],
-        Defect::ResetEndsMapping => &[("tcp-data-after-reset", Compliance::Fails)],
+        Defect::ShortReset => {
+            &[("tcp-idle-reset-in", Compliance::Fails), ("tcp-idle-reset-out", Compliance::Fails)]
+        }
+        Defect::ResetDropped => {
+            &[("tcp-reset", Compliance::Fails), ("tcp-idle-reset-in", Compliance::NotSure)]
+        }
+        Defect::ResetEndsMapping => {
+            &[("tcp-data-after-reset", Compliance::Fails), ("tcp-idle-reset-in", Compliance::Fails)]
+        }
         // Both defects need one outside address for both hosts.
         Defect::IdKept => &[
             ("ip-identification", Compliance::Fails),

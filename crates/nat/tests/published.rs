@@ -53,8 +53,8 @@ fn published_ports_answer_by_their_design() {
     assert_eq!(changed, expected);
     assert_eq!(table.kind.classic, Some("full cone"));
     let by_design = table.rows.iter().filter(|line| line.judgement.seen.starts_with("by design"));
-    // Four about the choice of ports, four about their end, two about refreshes, six about timers.
-    assert_eq!(by_design.count(), 16);
+    // Four about the choice of ports, four about their end, two about refreshes, eight about timers.
+    assert_eq!(by_design.count(), 18);
     let words =
         "by design without a timer: open before the host sends, and still after 7500.0 s without packets";
     assert_eq!(table.line("tcp-idle-established").unwrap().judgement.seen, words);

@@ -204,6 +204,8 @@ fn rfc(view: &View, need: &Need) -> (Vec<Proposal>, Vec<String>) {
     for name in ["syn_sent", "syn_recv", "last_ack", "time_wait"] {
         raise(view, &mut all, &timeout_name(&format!("tcp_timeout_{name}")), RFC_TRANSITORY_S, transitory);
     }
+    let reset = "RFC 7857 section 2.2: 4 minutes after a reset, which may be forged";
+    raise(view, &mut all, &timeout_name("tcp_timeout_close"), RFC_TRANSITORY_S, reset);
     // The kernel's states after one FIN (nf_conntrack_proto_tcp.c): before and after its ACK.
     let half_closed = "RFC 5382 section 5: a connection with one FIN is established, so 2 hours 4 minutes";
     for name in ["fin_wait", "close_wait"] {
@@ -392,25 +394,30 @@ mod tests {
             "tcp_timeout_established",
             "tcp_timeout_syn_sent",
             "tcp_timeout_time_wait",
+            "tcp_timeout_close",
             "tcp_timeout_close_wait",
             "icmp_timeout",
         ]
         .map(set)
         .into();
-        let values: Vec<(&str, &str)> =
-            names.iter().map(String::as_str).zip(["30", "600", "3600", "120", "300", "60", "30"]).collect();
+        let values: Vec<(&str, &str)> = names
+            .iter()
+            .map(String::as_str)
+            .zip(["30", "600", "3600", "120", "300", "10", "60", "30"])
+            .collect();
         let (_files, view) = view(&values);
         let (proposals, notes) = rfc(&view, &need(0, 1, 1));
         let got = proposals.iter().map(|p| (p.name.as_str(), p.value.as_str())).collect::<Vec<_>>();
-        // RFC 4787 REQ-5, RFC 5382 REQ-5, RFC 5508 REQ-2.
+        // RFC 4787 REQ-5, RFC 5382 REQ-5, RFC 7857 section 2.2, RFC 5508 REQ-2.
         assert_eq!(
             got,
             [
                 (names[0].as_str(), "300"),
                 (&names[2], "7440"),
                 (&names[3], "240"),
-                (&names[5], "7440"),
-                (&names[6], "60")
+                (&names[5], "240"),
+                (&names[6], "7440"),
+                (&names[7], "60")
             ]
         );
         assert!(notes[0].starts_with("no setting reaches these"), "{notes:?}");

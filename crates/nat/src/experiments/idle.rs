@@ -2,22 +2,18 @@
 //! mapping is there may keep it alive.
 
 mod known;
+mod opened;
 
 use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddrV4;
 use std::time::Duration;
-
-use weir_wire::{Icmp, Tcp};
 
 use known::Known;
 pub use known::bracket;
+use opened::{Mapped, exchange, known_by, open, open_connection, open_echo, open_syn, question};
 
-use super::icmp::echo_data;
-use super::mapping::translation;
-use super::segments::connect;
-use crate::session::{Protocol, Segment, Session};
-use crate::{Arrival, Earlier, Limits, Observations, Packet, Side};
+use crate::session::Session;
+use crate::{Arrival, Earlier, Limits, Observations, Side};
 
 /// Smallest distance of two idle times.
 const STEP: Duration = Duration::from_millis(250);
@@ -41,31 +37,6 @@ const FEW: usize = 4;
 /// How far before and after the idle time.
 const MARGIN: f64 = 1.12;
 
-/// The packet that opens a mapping.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Opened {
-    Udp,
-    /// An echo request; the endpoints' ports are its identifier.
-    Echo,
-    /// A SYN.
-    Syn,
-    /// A connection, with the numbers of the segment from outside that comes next.
-    Connection {
-        sequence: u32,
-        acknowledgement: u32,
-    },
-}
-
-/// A mapping under test.
-struct Mapped {
-    opened: Opened,
-    inside: SocketAddrV4,
-    far: SocketAddrV4,
-    seen: SocketAddrV4,
-    /// When it last carried a packet.
-    last: Duration,
-}
-
 /// The purpose of a packet of the plan.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Purpose {
@@ -75,6 +46,10 @@ enum Purpose {
     Syn,
     Established,
     HalfClosed,
+    /// A connection with a reset from outside.
+    ResetIn,
+    /// A connection with a reset from inside.
+    ResetOut,
     /// Asks for a mapping that was refreshed once at this time, s.
     HeldOut(f64),
     HeldIn(f64),
@@ -82,13 +57,15 @@ enum Purpose {
 
 impl Purpose {
     /// Those of single packets: the times are searched.
-    const TRIED: [Purpose; 6] = [
+    const TRIED: [Purpose; 8] = [
         Purpose::Unanswered,
         Purpose::Answered,
         Purpose::Echo,
         Purpose::Syn,
         Purpose::Established,
         Purpose::HalfClosed,
+        Purpose::ResetIn,
+        Purpose::ResetOut,
     ];
 
     /// The rows that such a packet is evidence for.
@@ -100,6 +77,8 @@ impl Purpose {
             Purpose::Syn => &["tcp-idle-opening"],
             Purpose::Established => &["tcp-idle-established"],
             Purpose::HalfClosed => &["tcp-idle-half-closed"],
+            Purpose::ResetIn => &["tcp-idle-reset-in"],
+            Purpose::ResetOut => &["tcp-idle-reset-out"],
             Purpose::HeldOut(_) => &["udp-refresh-out"],
             Purpose::HeldIn(_) => &["udp-refresh-in"],
         }
@@ -123,7 +102,7 @@ struct Asked {
     alive: bool,
 }
 
-/// RFC 4787 section 4.3, RFC 5382 section 5, RFC 5508 section 3.2.
+/// RFC 4787 section 4.3, RFC 5382 section 5, RFC 5508 section 3.2, RFC 7857 section 2.2.
 pub(super) fn all(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
     let limit = session.conditions().limits.idle;
     if limit < STEP {
@@ -281,135 +260,40 @@ fn prepare(
             refreshes: false,
         });
     }
-    for time in times {
-        for purpose in [Purpose::Unanswered, Purpose::Echo, Purpose::Syn] {
-            let carried = purpose == Purpose::Unanswered || session.carries_everything();
-            if !carried || !known.leaves_open(purpose, time) {
-                continue;
-            }
-            if !matches!(purpose, Purpose::Echo) && !few.contains(&time) {
-                continue;
-            }
-            session.about(purpose.rows());
-            let mapped = match purpose {
-                Purpose::Echo => open_echo(session)?,
-                Purpose::Syn => open_syn(session)?,
-                _ => open(session, false)?,
-            };
-            let Some(mapped) = mapped else { continue };
-            let (mapping, due) = (mappings.len(), mapped.last + time);
-            mappings.push(mapped);
-            plan.push(Planned { due, side: Side::Outside, mapping, purpose, refreshes: false });
+    singles(session, known, &times, &few, mappings, plan)
+}
+
+/// Opens a mapping for each time and purpose that is asked for once.
+fn singles(
+    session: &mut Session<'_>,
+    known: &Known,
+    times: &[Duration],
+    few: &[Duration],
+    mappings: &mut Vec<Mapped>,
+    plan: &mut Vec<Planned>,
+) -> io::Result<()> {
+    const SINGLE: [Purpose; 5] =
+        [Purpose::Unanswered, Purpose::Echo, Purpose::Syn, Purpose::ResetIn, Purpose::ResetOut];
+    for (time, purpose) in times.iter().flat_map(|time| SINGLE.map(|purpose| (*time, purpose))) {
+        let carried = purpose == Purpose::Unanswered || session.carries_everything();
+        if !carried || !known.leaves_open(purpose, time) {
+            continue;
         }
+        if purpose != Purpose::Echo && !few.contains(&time) {
+            continue;
+        }
+        session.about(purpose.rows());
+        let mapped = match purpose {
+            Purpose::Echo => open_echo(session)?,
+            Purpose::Syn => open_syn(session)?,
+            Purpose::ResetIn | Purpose::ResetOut => open_connection(session, purpose)?,
+            _ => open(session, false)?,
+        };
+        let Some(mapped) = mapped else { continue };
+        let (mapping, due) = (mappings.len(), mapped.last + time);
+        mappings.push(mapped);
+        plan.push(Planned { due, side: Side::Outside, mapping, purpose, refreshes: false });
     }
-    Ok(())
-}
-
-/// Opens a mapping, which then has an answer or none; `None` if its packet did not arrive.
-fn open(session: &mut Session<'_>, answered: bool) -> io::Result<Option<Mapped>> {
-    let inside = session.fresh_inside();
-    let far = session.outside(0, session.idle_port());
-    let seen = translation(session, Protocol::Udp, inside, far)?.seen;
-    let last = session.now();
-    let Some(seen) = seen else { return Ok(None) };
-    if answered {
-        session.inbound(Protocol::Udp, far, seen)?;
-    }
-    Ok(Some(Mapped { opened: Opened::Udp, inside, far, seen, last }))
-}
-
-/// The same by a SYN.
-fn open_syn(session: &mut Session<'_>) -> io::Result<Option<Mapped>> {
-    let inside = session.fresh_inside();
-    let far = session.outside(0, session.idle_port());
-    let seen = translation(session, Protocol::Tcp, inside, far)?.seen;
-    let last = session.now();
-    Ok(seen.map(|seen| Mapped { opened: Opened::Syn, inside, far, seen, last }))
-}
-
-/// The same by three segments. To close a connection half, the inside end sends its FIN, which the outside one acknowledges.
-fn open_connection(session: &mut Session<'_>, purpose: Purpose) -> io::Result<Option<Mapped>> {
-    let far = session.outside(0, session.idle_port());
-    let Some(connection) = connect(session, far)? else { return Ok(None) };
-    let (inside, seen, sequence) = (connection.inside, connection.mapped, connection.away);
-    let mut acknowledgement = connection.near;
-    let mut last = session.now();
-    if purpose == Purpose::HalfClosed {
-        let flags = Tcp::FIN | Tcp::ACK;
-        let fin = Segment { sequence: acknowledgement, acknowledgement: sequence, flags };
-        if session.segment(Side::Inside, inside, far, fin)?.arrived.is_none() {
-            return Ok(None);
-        }
-        acknowledgement = acknowledgement.wrapping_add(1);
-        let answer = Segment { sequence, acknowledgement, flags: Tcp::ACK };
-        session.segment(Side::Outside, far, seen, answer)?;
-        last = session.now();
-    }
-    let opened = Opened::Connection { sequence, acknowledgement };
-    Ok(Some(Mapped { opened, inside, far, seen, last }))
-}
-
-/// The same by an echo request.
-fn open_echo(session: &mut Session<'_>) -> io::Result<Option<Mapped>> {
-    // Identifiers are no ports: none is published.
-    let inside = SocketAddrV4::new(session.inside(0), session.fresh_port());
-    let data = session.data();
-    let message = Icmp::Echo { reply: false, identifier: inside.port(), sequence: 1, data: &data };
-    let address = session.conditions().outside[0];
-    let packet = Packet::icmp(*inside.ip(), address, &message);
-    let trip = session.send(Side::Inside, &packet, &|arrival| {
-        arrival.side == Side::Outside && echo_data(arrival).is_some_and(|(_, found)| found == data)
-    })?;
-    let last = session.now();
-    Ok(trip.arrived.and_then(|arrival| {
-        let (identifier, _) = echo_data(&arrival)?;
-        let seen = SocketAddrV4::new(arrival.packet.header.source, identifier);
-        Some(Mapped { opened: Opened::Echo, inside, far: SocketAddrV4::new(address, identifier), seen, last })
-    }))
-}
-
-/// The packet that asks for a mapping, and the bytes by which it is known.
-fn question(session: &mut Session<'_>, mapping: &Mapped, side: Side) -> (Packet, Vec<u8>) {
-    let data = session.data();
-    match (mapping.opened, side) {
-        (Opened::Udp, Side::Inside) => (Packet::udp(mapping.inside, mapping.far, &data), data),
-        (Opened::Udp, Side::Outside) => (Packet::udp(mapping.far, mapping.seen, &data), data),
-        (Opened::Echo, _) => {
-            let (identifier, sequence) = (mapping.seen.port(), 1);
-            let message = Icmp::Echo { reply: true, identifier, sequence, data: &data };
-            (Packet::icmp(*mapping.far.ip(), *mapping.seen.ip(), &message), data)
-        }
-        (Opened::Syn, _) => {
-            let sequence = session.sequence();
-            let acknowledgement = session.sequence_of(mapping.inside, mapping.far).wrapping_add(1);
-            let segment = Segment { sequence, acknowledgement, flags: Tcp::SYN | Tcp::ACK };
-            let packet = Packet::tcp(mapping.far, mapping.seen, segment.header(), &[]);
-            (packet, sequence.to_be_bytes().to_vec())
-        }
-        (Opened::Connection { sequence, acknowledgement }, _) => {
-            let segment = Segment { sequence, acknowledgement, flags: Tcp::ACK | Tcp::PSH };
-            (Packet::tcp(mapping.far, mapping.seen, segment.header(), &data), data)
-        }
-    }
-}
-
-/// The bytes by which a packet is known: its data, or the sequence number of a segment without any.
-fn known_by(arrival: &Arrival) -> Option<Vec<u8>> {
-    let packet = &arrival.packet;
-    let echo = || echo_data(arrival).map(|(_, data)| data.to_vec());
-    let segment = || {
-        packet.tcp_segment().map(|(header, data)| {
-            if data.is_empty() { header.sequence.to_be_bytes().to_vec() } else { data.to_vec() }
-        })
-    };
-    packet.udp_data().map(<[u8]>::to_vec).or_else(echo).or_else(segment)
-}
-
-/// One more packet out and its answer.
-fn exchange(session: &mut Session<'_>, mapping: &mut Mapped) -> io::Result<()> {
-    session.outbound(Protocol::Udp, mapping.inside, mapping.far)?;
-    session.inbound(Protocol::Udp, mapping.far, mapping.seen)?;
-    mapping.last = session.now();
     Ok(())
 }
 

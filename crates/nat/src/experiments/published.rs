@@ -10,13 +10,15 @@ use crate::session::{Protocol, Segment, Session};
 use crate::{Observations, Side};
 
 /// The rows that they are evidence for: a port that is open before any packet has no timer.
-pub(super) const ROWS: [&str; 6] = [
+pub(super) const ROWS: [&str; 8] = [
     "udp-idle-unanswered",
     "udp-idle-answered",
     "udp-idle-default",
     "tcp-idle-opening",
     "tcp-idle-established",
     "tcp-idle-half-closed",
+    "tcp-idle-reset-in",
+    "tcp-idle-reset-out",
 ];
 
 /// One port for each protocol.

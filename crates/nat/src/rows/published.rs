@@ -32,6 +32,8 @@ pub(super) fn by_design(row: &Row, o: &Observations) -> Option<Judgement> {
         "tcp-idle-opening" => timeless(idle, ports.tcp, |idle| &idle.tcp_opening),
         "tcp-idle-established" => timeless(idle, ports.tcp, |idle| &idle.tcp_established),
         "tcp-idle-half-closed" => timeless(idle, ports.tcp, |idle| &idle.tcp_half_closed),
+        "tcp-idle-reset-in" => timeless(idle, ports.tcp, |idle| &idle.tcp_reset_in),
+        "tcp-idle-reset-out" => timeless(idle, ports.tcp, |idle| &idle.tcp_reset_out),
         _ => None,
     }
 }

@@ -4,11 +4,11 @@ use super::judge::{fails, made, meets, not_sure, tcp_filtering, tcp_mapping, tra
 use super::verdicts::{Classes, Judged, filtering, hairpin, hairpin_source, idle, mapping, overloading};
 use super::{Group, Level, Row};
 use crate::Observations;
-use crate::observed::Answered;
+use crate::observed::{Answered, Idle, IdleTry};
 
 /// RFC 5382 REQ-4.
 const SILENCE_S: f64 = 6.0;
-/// RFC 5382 REQ-5: partly open connections, and established ones.
+/// RFC 5382 REQ-5: partly open connections, which RFC 7857 section 2.2 treats those with a reset like, and established ones.
 const TRANSITORY_S: f64 = 240.0;
 const ESTABLISHED_S: f64 = 7_440.0;
 
@@ -134,11 +134,43 @@ pub(super) const ROWS: &[Row] = &[
         breaks: "long answers to clients that shut down their direction: rsync, rsh, batch queries",
         judge: |o| idle(o, |idle| &idle.tcp_half_closed, ESTABLISHED_S).unwrap_or_else(|e| e),
     },
+    Row {
+        id: "tcp-idle-reset-in",
+        group: Group::Timers,
+        rfc: 7857,
+        section: "2.2",
+        requirement: "TCP RST",
+        level: Level::Should,
+        asks: "a connection with a reset from outside lives for four minutes or more",
+        sent: "connections with a reset from outside, and data from outside to each after a time of its own",
+        breaks: "a forged reset that the host ignores (RFC 5961) cuts the connection once it pauses",
+        judge: |o| after_reset(o, |idle| &idle.tcp_reset_in).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "tcp-idle-reset-out",
+        group: Group::Timers,
+        rfc: 7857,
+        section: "2.2",
+        requirement: "TCP RST",
+        level: Level::Should,
+        asks: "a connection with a reset from inside lives for four minutes or more",
+        sent: "connections with a reset from inside, and data from outside to each after a time of its own",
+        breaks: "a forged reset of a host inside cuts the connection once it pauses",
+        judge: |o| after_reset(o, |idle| &idle.tcp_reset_out).unwrap_or_else(|e| e),
+    },
 ];
 
 /// The classes that decide whether a hairpinned SYN can be seen.
 fn classes(o: &Observations) -> Classes {
     Classes { mapping: tcp_mapping(o), filtering: tcp_filtering(o) }
+}
+
+/// The reset arrived, so the connection was there: if no later packet arrives, the reset has ended it.
+fn after_reset(o: &Observations, tries: fn(&Idle) -> &Vec<IdleTry>) -> Judged {
+    let judgement = idle(o, tries, TRANSITORY_S)?;
+    let none = o.idle.as_ref().map(tries).filter(|tries| tries.iter().all(|t| !t.alive && t.sure));
+    let soonest = none.and_then(|tries| tries.iter().map(|t| t.idle_s).min_by(f64::total_cmp));
+    Ok(soonest.map_or(judgement, |soonest| fails(format!("gone {soonest:.2} s after the reset, or sooner"))))
 }
 
 fn simultaneous(o: &Observations) -> Judged {

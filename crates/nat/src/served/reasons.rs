@@ -23,6 +23,9 @@ fn reason(row: &Row) -> &'static str {
         "tcp-idle-established" | "tcp-idle-half-closed" => {
             "needs connections that both ends leave alone; `weir nat lab` has them"
         }
+        "tcp-idle-reset-in" | "tcp-idle-reset-out" => {
+            "needs raw packets at both ends; `weir nat lab` has them"
+        }
         "icmp-query-idle" => "needs raw packets at both ends; `weir nat lab` has them",
         _ if matches!(row.group, Group::Icmp | Group::Ip) => {
             "needs raw packets at both ends; `weir nat lab` has them"
@@ -36,8 +39,14 @@ fn reason(row: &Row) -> &'static str {
 }
 
 /// Rows of experiments that were made, but for packets that these ends do not carry.
-const UNFILLED: [&str; 4] =
-    ["icmp-query-idle", "tcp-idle-opening", "tcp-idle-established", "tcp-idle-half-closed"];
+const UNFILLED: [&str; 6] = [
+    "icmp-query-idle",
+    "tcp-idle-opening",
+    "tcp-idle-established",
+    "tcp-idle-half-closed",
+    "tcp-idle-reset-in",
+    "tcp-idle-reset-out",
+];
 
 /// Its experiment was not made.
 fn was_not_made(line: &Line) -> bool {

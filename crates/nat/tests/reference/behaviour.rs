@@ -136,6 +136,8 @@ pub(crate) enum Defect {
     ShortEstablished,
     /// A connection with one FIN is held for two minutes.
     ShortHalfClosed,
+    /// A connection with a reset is held for ten seconds.
+    ShortReset,
     /// A packet that finds no port is dropped without an answer.
     ExhaustionSilent,
     /// It is answered with ICMP port unreachable.
@@ -149,7 +151,7 @@ pub(crate) enum Defect {
 }
 
 impl Defect {
-    pub(crate) const ALL: [Defect; 52] = [
+    pub(crate) const ALL: [Defect; 53] = [
         Defect::PortsOverlap,
         Defect::PortsOverload,
         Defect::PoolArbitrary,
@@ -197,6 +199,7 @@ impl Defect {
         Defect::OverlapsJoined,
         Defect::ShortEstablished,
         Defect::ShortHalfClosed,
+        Defect::ShortReset,
         Defect::ExhaustionSilent,
         Defect::ExhaustionWrongCode,
         Defect::ExhaustionLeaks,
@@ -217,6 +220,7 @@ pub(crate) struct Behaviour {
     pub(crate) udp_answered: Duration,
     pub(crate) tcp_opening: Duration,
     pub(crate) tcp_established: Duration,
+    pub(crate) tcp_reset: Duration,
     pub(crate) icmp_query: Duration,
     /// Mappings of UDP that each outside address has ports for.
     pub(crate) pool: usize,
@@ -241,6 +245,7 @@ impl Default for Behaviour {
             udp_answered: Duration::from_secs(300),
             tcp_opening: Duration::from_secs(300),
             tcp_established: Duration::from_secs(9_000),
+            tcp_reset: Duration::from_secs(300),
             icmp_query: Duration::from_secs(300),
             pool: 300,
             host_limit: usize::MAX,
@@ -272,6 +277,7 @@ impl Behaviour {
             protocol::TCP if stage == Stage::HalfClosed => short(Defect::ShortHalfClosed, 120)
                 .or(short(Defect::ShortEstablished, 3_600))
                 .unwrap_or(self.tcp_established),
+            protocol::TCP if stage == Stage::Reset => short(Defect::ShortReset, 10).unwrap_or(self.tcp_reset),
             protocol::TCP => short(Defect::ShortOpening, 120).unwrap_or(self.tcp_opening),
             protocol::ICMP => short(Defect::ShortQuery, 30).unwrap_or(self.icmp_query),
             _ if answered => short(Defect::ShortIdle, 60).unwrap_or(self.udp_answered),

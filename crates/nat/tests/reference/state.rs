@@ -35,6 +35,8 @@ pub(crate) enum Stage {
     Established,
     /// One end has sent its FIN.
     HalfClosed,
+    /// One end has sent a reset (RFC 7857 section 2.2).
+    Reset,
 }
 
 #[derive(Debug, Clone)]
@@ -50,6 +52,7 @@ pub(crate) struct Mapping {
     /// SYN and FIN of each end.
     syn: [bool; 2],
     fin: [bool; 2],
+    reset: bool,
     /// It is configured: no packet makes it, no time ends it, and the choice of ports does not know it.
     published: bool,
 }
@@ -72,6 +75,7 @@ impl Mapping {
             answered: false,
             syn: [false; 2],
             fin: [false; 2],
+            reset: false,
             published: false,
         }
     }
@@ -84,6 +88,7 @@ impl Mapping {
 
     fn stage(&self) -> Stage {
         match (self.syn, self.fin) {
+            _ if self.reset => Stage::Reset,
             ([true, true], [false, false]) => Stage::Established,
             ([true, true], [true, false] | [false, true]) => Stage::HalfClosed,
             _ => Stage::Transitory,
@@ -230,6 +235,7 @@ impl Table {
         let mapping = &mut self.mappings[mapping];
         mapping.syn[end] |= flags & Tcp::SYN != 0;
         mapping.fin[end] |= flags & Tcp::FIN != 0;
+        mapping.reset |= flags & Tcp::RST != 0;
     }
 
     /// Mappings of UDP of which that holds.

@@ -48,6 +48,8 @@ impl Known {
             Purpose::Syn => &idle.tcp_opening,
             Purpose::Established => &idle.tcp_established,
             Purpose::HalfClosed => &idle.tcp_half_closed,
+            Purpose::ResetIn => &idle.tcp_reset_in,
+            Purpose::ResetOut => &idle.tcp_reset_out,
             Purpose::HeldOut(_) | Purpose::HeldIn(_) => &[],
         }
     }
@@ -119,6 +121,8 @@ impl Known {
             tcp_opening: tries(Purpose::Syn),
             tcp_established: tries(Purpose::Established),
             tcp_half_closed: tries(Purpose::HalfClosed),
+            tcp_reset_in: tries(Purpose::ResetIn),
+            tcp_reset_out: tries(Purpose::ResetOut),
             unanswered,
         }
     }
@@ -132,6 +136,8 @@ fn tries_of(idle: &mut Idle, purpose: Purpose) -> Option<&mut Vec<IdleTry>> {
         Purpose::Syn => &mut idle.tcp_opening,
         Purpose::Established => &mut idle.tcp_established,
         Purpose::HalfClosed => &mut idle.tcp_half_closed,
+        Purpose::ResetIn => &mut idle.tcp_reset_in,
+        Purpose::ResetOut => &mut idle.tcp_reset_out,
         Purpose::HeldOut(_) | Purpose::HeldIn(_) => return None,
     })
 }

@@ -1,0 +1,161 @@
+//! Mappings that are opened to be left alone, and the packets that ask for them.
+
+use std::io;
+use std::net::SocketAddrV4;
+use std::time::Duration;
+
+use weir_wire::{Icmp, Tcp};
+
+use super::Purpose;
+use crate::experiments::icmp::echo_data;
+use crate::experiments::mapping::translation;
+use crate::experiments::segments::connect;
+use crate::session::{Protocol, Segment, Session};
+use crate::{Arrival, Packet, Side};
+
+/// The packet that opens a mapping.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Opened {
+    Udp,
+    /// An echo request; the endpoints' ports are its identifier.
+    Echo,
+    /// A SYN.
+    Syn,
+    /// A connection, with the numbers of the segment from outside that comes next.
+    Connection {
+        sequence: u32,
+        acknowledgement: u32,
+    },
+}
+
+/// A mapping under test.
+pub(super) struct Mapped {
+    pub(super) opened: Opened,
+    pub(super) inside: SocketAddrV4,
+    pub(super) far: SocketAddrV4,
+    pub(super) seen: SocketAddrV4,
+    /// When it last carried a packet.
+    pub(super) last: Duration,
+}
+
+/// Opens a mapping, which then has an answer or none; `None` if its packet did not arrive.
+pub(super) fn open(session: &mut Session<'_>, answered: bool) -> io::Result<Option<Mapped>> {
+    let inside = session.fresh_inside();
+    let far = session.outside(0, session.idle_port());
+    let seen = translation(session, Protocol::Udp, inside, far)?.seen;
+    let last = session.now();
+    let Some(seen) = seen else { return Ok(None) };
+    if answered {
+        session.inbound(Protocol::Udp, far, seen)?;
+    }
+    Ok(Some(Mapped { opened: Opened::Udp, inside, far, seen, last }))
+}
+
+/// The same by a SYN.
+pub(super) fn open_syn(session: &mut Session<'_>) -> io::Result<Option<Mapped>> {
+    let inside = session.fresh_inside();
+    let far = session.outside(0, session.idle_port());
+    let seen = translation(session, Protocol::Tcp, inside, far)?.seen;
+    let last = session.now();
+    Ok(seen.map(|seen| Mapped { opened: Opened::Syn, inside, far, seen, last }))
+}
+
+/// The same by three segments, and what the purpose adds to them.
+pub(super) fn open_connection(session: &mut Session<'_>, purpose: Purpose) -> io::Result<Option<Mapped>> {
+    let far = session.outside(0, session.idle_port());
+    let Some(connection) = connect(session, far)? else { return Ok(None) };
+    let (inside, seen, sequence) = (connection.inside, connection.mapped, connection.away);
+    let mut acknowledgement = connection.near;
+    match purpose {
+        Purpose::HalfClosed => {
+            let flags = Tcp::FIN | Tcp::ACK;
+            let fin = Segment { sequence: acknowledgement, acknowledgement: sequence, flags };
+            if session.segment(Side::Inside, inside, far, fin)?.arrived.is_none() {
+                return Ok(None);
+            }
+            acknowledgement = acknowledgement.wrapping_add(1);
+            let answer = Segment { sequence, acknowledgement, flags: Tcp::ACK };
+            session.segment(Side::Outside, far, seen, answer)?;
+        }
+        Purpose::ResetIn | Purpose::ResetOut => {
+            let flags = Tcp::RST | Tcp::ACK;
+            let (away, near) = (sequence, acknowledgement);
+            let reset = |sequence, acknowledgement| Segment { sequence, acknowledgement, flags };
+            let trip = match purpose {
+                Purpose::ResetIn => session.segment(Side::Outside, far, seen, reset(away, near))?,
+                _ => session.segment(Side::Inside, inside, far, reset(near, away))?,
+            };
+            if trip.arrived.is_none() {
+                return Ok(None);
+            }
+        }
+        _ => {}
+    }
+    let last = session.now();
+    let opened = Opened::Connection { sequence, acknowledgement };
+    Ok(Some(Mapped { opened, inside, far, seen, last }))
+}
+
+/// The same by an echo request.
+pub(super) fn open_echo(session: &mut Session<'_>) -> io::Result<Option<Mapped>> {
+    // Identifiers are no ports: none is published.
+    let inside = SocketAddrV4::new(session.inside(0), session.fresh_port());
+    let data = session.data();
+    let message = Icmp::Echo { reply: false, identifier: inside.port(), sequence: 1, data: &data };
+    let address = session.conditions().outside[0];
+    let packet = Packet::icmp(*inside.ip(), address, &message);
+    let trip = session.send(Side::Inside, &packet, &|arrival| {
+        arrival.side == Side::Outside && echo_data(arrival).is_some_and(|(_, found)| found == data)
+    })?;
+    let last = session.now();
+    Ok(trip.arrived.and_then(|arrival| {
+        let (identifier, _) = echo_data(&arrival)?;
+        let seen = SocketAddrV4::new(arrival.packet.header.source, identifier);
+        Some(Mapped { opened: Opened::Echo, inside, far: SocketAddrV4::new(address, identifier), seen, last })
+    }))
+}
+
+/// The packet that asks for a mapping, and the bytes by which it is known.
+pub(super) fn question(session: &mut Session<'_>, mapping: &Mapped, side: Side) -> (Packet, Vec<u8>) {
+    let data = session.data();
+    match (mapping.opened, side) {
+        (Opened::Udp, Side::Inside) => (Packet::udp(mapping.inside, mapping.far, &data), data),
+        (Opened::Udp, Side::Outside) => (Packet::udp(mapping.far, mapping.seen, &data), data),
+        (Opened::Echo, _) => {
+            let (identifier, sequence) = (mapping.seen.port(), 1);
+            let message = Icmp::Echo { reply: true, identifier, sequence, data: &data };
+            (Packet::icmp(*mapping.far.ip(), *mapping.seen.ip(), &message), data)
+        }
+        (Opened::Syn, _) => {
+            let sequence = session.sequence();
+            let acknowledgement = session.sequence_of(mapping.inside, mapping.far).wrapping_add(1);
+            let segment = Segment { sequence, acknowledgement, flags: Tcp::SYN | Tcp::ACK };
+            let packet = Packet::tcp(mapping.far, mapping.seen, segment.header(), &[]);
+            (packet, sequence.to_be_bytes().to_vec())
+        }
+        (Opened::Connection { sequence, acknowledgement }, _) => {
+            let segment = Segment { sequence, acknowledgement, flags: Tcp::ACK | Tcp::PSH };
+            (Packet::tcp(mapping.far, mapping.seen, segment.header(), &data), data)
+        }
+    }
+}
+
+/// The bytes by which a packet is known: its data, or the sequence number of a segment without any.
+pub(super) fn known_by(arrival: &Arrival) -> Option<Vec<u8>> {
+    let packet = &arrival.packet;
+    let echo = || echo_data(arrival).map(|(_, data)| data.to_vec());
+    let segment = || {
+        packet.tcp_segment().map(|(header, data)| {
+            if data.is_empty() { header.sequence.to_be_bytes().to_vec() } else { data.to_vec() }
+        })
+    };
+    packet.udp_data().map(<[u8]>::to_vec).or_else(echo).or_else(segment)
+}
+
+/// One more packet out and its answer.
+pub(super) fn exchange(session: &mut Session<'_>, mapping: &mut Mapped) -> io::Result<()> {
+    session.outbound(Protocol::Udp, mapping.inside, mapping.far)?;
+    session.inbound(Protocol::Udp, mapping.far, mapping.seen)?;
+    mapping.last = session.now();
+    Ok(())
+}
