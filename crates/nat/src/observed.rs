@@ -184,8 +184,11 @@ pub struct Idle {
 /// One mapping that was left alone, then sent to from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct IdleTry {
-    /// Time since its last packet, s.
+    /// Time since its last packet, s: the least that it can have been.
     pub idle_s: f64,
+    /// How much longer it may have been, s: this host was that late to send, or to see an arrival.
+    #[serde(default)]
+    pub late_s: f64,
     /// The packet from outside reached the host.
     pub alive: bool,
     /// The path carried a control packet, where it did not.

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::io;
 use std::time::Duration;
 
-use known::Known;
 pub use known::bracket;
+use known::{Asked, Known};
 use opened::{Mapped, exchange, known_by, open, open_connection, open_echo, open_syn, question};
 
 use crate::session::Session;
@@ -93,13 +93,6 @@ struct Planned {
     purpose: Purpose,
     /// It refreshes, and asks for nothing.
     refreshes: bool,
-}
-
-/// A packet that was sent to ask for a mapping.
-struct Asked {
-    purpose: Purpose,
-    idle: Duration,
-    alive: bool,
 }
 
 /// RFC 4787 section 4.3, RFC 5382 section 5, RFC 5508 section 3.2, RFC 7857 section 2.2.
@@ -309,6 +302,8 @@ fn carry_out(
 ) -> io::Result<Vec<Asked>> {
     let mut asked: Vec<Asked> = Vec::new();
     let mut by_data: HashMap<Vec<u8>, usize> = HashMap::new();
+    // When mappings were refreshed, at the earliest and at the latest.
+    let mut refreshed: HashMap<usize, (Duration, Duration)> = HashMap::new();
     let note = |arrivals: Vec<Arrival>, asked: &mut Vec<Asked>, by_data: &HashMap<Vec<u8>, usize>| {
         for arrival in arrivals.iter().filter(|arrival| arrival.side == Side::Inside) {
             if let Some(n) = known_by(arrival).and_then(|data| by_data.get(&data)) {
@@ -322,13 +317,17 @@ fn carry_out(
         let mapping = &mappings[planned.mapping];
         session.about(planned.purpose.rows());
         let (packet, data) = question(session, mapping, planned.side);
-        if !planned.refreshes {
-            let idle = session.now().saturating_sub(mapping.last);
-            by_data.insert(data, asked.len());
-            asked.push(Asked { purpose: planned.purpose, idle, alive: false });
-        }
+        let before = session.now();
         for _ in 0..session.attempts() {
             session.send_only(planned.side, &packet)?;
+        }
+        let times = (before.saturating_sub(mapping.last), session.now().saturating_sub(mapping.sent));
+        if planned.refreshes {
+            refreshed.insert(planned.mapping, times);
+        } else {
+            by_data.insert(data, asked.len());
+            let refreshed = refreshed.get(&planned.mapping).copied();
+            asked.push(Asked { purpose: planned.purpose, times, refreshed, alive: false });
         }
         if session.wants_part() {
             // The control packets come after this one, so its answer is there as well, or does not come.

@@ -196,7 +196,10 @@ pub(super) fn refresh(o: &Observations, refresh: fn(&Idle) -> Option<Refresh>, r
     translates(o)?;
     let idle = made(&o.idle)?;
     let Some(refresh) = refresh(idle) else {
-        return Ok(not_testable("no mapping ended within the longest time tried"));
+        return Ok(match bracket(&idle.unanswered) {
+            Some(_) => not_sure("no packets came well before and well after the idle time"),
+            None => not_testable("no mapping ended within the longest time tried"),
+        });
     };
     if !refresh.alive && !refresh.sure {
         return Ok(not_sure("the path lost control packets"));

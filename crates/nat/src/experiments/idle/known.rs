@@ -2,8 +2,30 @@
 
 use std::time::Duration;
 
-use super::{ASKED_AT, Asked, MARGIN, Planned, Purpose, STEP};
+use super::{MARGIN, Planned, Purpose, STEP};
 use crate::observed::{Idle, IdleTry, Refresh};
+
+/// A packet that was sent to ask for a mapping.
+pub(super) struct Asked {
+    pub(super) purpose: Purpose,
+    /// Time since the mapping's first packet, at the least and at the most: a busy host is late.
+    pub(super) times: (Duration, Duration),
+    /// The same at its refresh.
+    pub(super) refreshed: Option<(Duration, Duration)>,
+    pub(super) alive: bool,
+}
+
+impl Asked {
+    /// Times of the refresh and of this packet, s, if they tell whether a refresh counts: it came well before the idle time ended,
+    /// this packet well after that, but well before a refreshed mapping ends.
+    fn fits(&self, expiry: f64) -> Option<(f64, f64)> {
+        let (earliest, latest) = self.refreshed?;
+        let (least, most) = self.times;
+        let [earliest, latest, least, most] = [earliest, latest, least, most].map(|time| time.as_secs_f64());
+        let fits = latest * MARGIN < expiry && least > expiry * MARGIN && (most - earliest) * MARGIN < expiry;
+        fits.then_some((earliest, least))
+    }
+}
 
 /// Longest idle time that a mapping survived, and shortest that it did not, s; `None` if there is no such pair, or the tries
 /// contradict each other.
@@ -15,7 +37,7 @@ pub fn bracket(tries: &[IdleTry]) -> Option<(f64, f64)> {
 /// The same two times: 0 if none survived, infinity if all did.
 fn bounds(tries: &[IdleTry]) -> (f64, f64) {
     let alive = tries.iter().filter(|t| t.alive).map(|t| t.idle_s).fold(0.0, f64::max);
-    let dead = tries.iter().filter(|t| !t.alive).map(|t| t.idle_s).fold(f64::INFINITY, f64::min);
+    let dead = tries.iter().filter(|t| !t.alive).map(|t| t.idle_s + t.late_s).fold(f64::INFINITY, f64::min);
     (alive, dead)
 }
 
@@ -80,42 +102,40 @@ impl Known {
     ) -> Idle {
         let tries = |purpose: Purpose| {
             let new = asked.iter().filter(|a| a.purpose == purpose && (a.alive || sure || rest.is_none()));
-            let new =
-                new.map(|a| IdleTry { idle_s: a.idle.as_secs_f64(), alive: a.alive, sure: a.alive || sure });
+            let new = new.map(|a| IdleTry {
+                idle_s: a.times.0.as_secs_f64(),
+                late_s: (a.times.1 - a.times.0).as_secs_f64(),
+                alive: a.alive,
+                sure: a.alive || sure,
+            });
             let mut tries: Vec<IdleTry> = self.tries(purpose).iter().copied().chain(new).collect();
             tries.sort_by(|a, b| a.idle_s.total_cmp(&b.idle_s));
             tries
         };
         let unanswered = tries(Purpose::Unanswered);
         let expiry = bracket(&unanswered).map(|(alive, dead)| f64::midpoint(alive, dead));
-        let held = |wanted: fn(Purpose) -> Option<f64>, known: fn(&Idle) -> Option<Refresh>| {
+        let held = |wanted: fn(Purpose) -> bool, known: fn(&Idle) -> Option<Refresh>| {
             let known = self.0.as_ref().and_then(known);
-            let left = rest.is_some_and(|rest| rest.iter().any(|planned| wanted(planned.purpose).is_some()));
+            let left = rest.is_some_and(|rest| rest.iter().any(|planned| wanted(planned.purpose)));
             if known.is_some() || left || (rest.is_some() && !sure) {
                 return known;
             }
-            let fitting = |at: &f64| {
-                expiry.is_some_and(|expiry| at * MARGIN < expiry && at * ASKED_AT > expiry * MARGIN)
-            };
-            let of = asked.iter().filter_map(|a| wanted(a.purpose).filter(fitting).map(|at| (at, a.alive)));
+            let of = asked.iter().filter(|a| wanted(a.purpose));
+            let of = of.filter_map(|a| Some((a.fits(expiry?)?, a.alive)));
             // Several fit: the mapping lives only if all say so.
-            of.reduce(|a, b| (a.0.max(b.0), a.1 && b.1)).map(|(at, alive)| Refresh {
-                packet_at_s: at,
-                asked_at_s: at * ASKED_AT,
-                alive,
-                sure: alive || sure,
-            })
+            of.reduce(|a, b| (if b.0.0 > a.0.0 { b.0 } else { a.0 }, a.1 && b.1)).map(
+                |((packet_at_s, asked_at_s), alive)| Refresh {
+                    packet_at_s,
+                    asked_at_s,
+                    alive,
+                    sure: alive || sure,
+                },
+            )
         };
         Idle {
             limit_s: limit.as_secs_f64(),
-            refreshed_out: held(
-                |purpose| if let Purpose::HeldOut(at) = purpose { Some(at) } else { None },
-                |idle| idle.refreshed_out,
-            ),
-            refreshed_in: held(
-                |purpose| if let Purpose::HeldIn(at) = purpose { Some(at) } else { None },
-                |idle| idle.refreshed_in,
-            ),
+            refreshed_out: held(|purpose| matches!(purpose, Purpose::HeldOut(_)), |idle| idle.refreshed_out),
+            refreshed_in: held(|purpose| matches!(purpose, Purpose::HeldIn(_)), |idle| idle.refreshed_in),
             answered: tries(Purpose::Answered),
             icmp: tries(Purpose::Echo),
             tcp_opening: tries(Purpose::Syn),
@@ -147,7 +167,9 @@ mod tests {
     use super::*;
 
     fn tries(seen: &[(f64, bool)]) -> Vec<IdleTry> {
-        seen.iter().map(|(idle_s, alive)| IdleTry { idle_s: *idle_s, alive: *alive, sure: true }).collect()
+        seen.iter()
+            .map(|(idle_s, alive)| IdleTry { idle_s: *idle_s, late_s: 0.0, alive: *alive, sure: true })
+            .collect()
     }
 
     #[test]
@@ -156,6 +178,24 @@ mod tests {
         assert_eq!(bracket(&tries(&[(1.0, false)])), Some((0.0, 1.0)));
         assert_eq!(bracket(&tries(&[(1.0, true)])), None);
         assert_eq!(bracket(&tries(&[(1.0, false), (2.0, true)])), None);
+        // The mapping may have been idle for as much longer as the host was late.
+        let mut late = tries(&[(1.0, false), (2.0, true)]);
+        late[0].late_s = 1.5;
+        assert_eq!(bracket(&late), Some((2.0, 2.5)));
+    }
+
+    #[test]
+    fn refreshes_count_unless_their_packets_came_late() {
+        let s = Duration::from_secs_f64;
+        let fits = |refreshed: (f64, f64), times: (f64, f64)| {
+            let [refreshed, times] = [refreshed, times].map(|(from, to)| (s(from), s(to)));
+            let purpose = Purpose::HeldOut(7.0);
+            Asked { purpose, times, refreshed: Some(refreshed), alive: true }.fits(10.0)
+        };
+        assert_eq!(fits((7.0, 7.1), (12.0, 12.1)), Some((7.0, 12.0)));
+        assert_eq!(fits((7.0, 9.5), (12.0, 12.1)), None, "perhaps after its end");
+        assert_eq!(fits((7.0, 7.1), (10.5, 12.1)), None, "perhaps before the end without a refresh");
+        assert_eq!(fits((7.0, 7.1), (16.0, 16.1)), None, "perhaps after the end with one");
     }
 
     #[test]

@@ -34,7 +34,8 @@ pub(super) struct Mapped {
     pub(super) inside: SocketAddrV4,
     pub(super) far: SocketAddrV4,
     pub(super) seen: SocketAddrV4,
-    /// When it last carried a packet.
+    /// When its last packet was sent, and when that had arrived.
+    pub(super) sent: Duration,
     pub(super) last: Duration,
 }
 
@@ -42,27 +43,30 @@ pub(super) struct Mapped {
 pub(super) fn open(session: &mut Session<'_>, answered: bool) -> io::Result<Option<Mapped>> {
     let inside = session.fresh_inside();
     let far = session.outside(0, session.idle_port());
+    let sent = session.now();
     let seen = translation(session, Protocol::Udp, inside, far)?.seen;
     let last = session.now();
     let Some(seen) = seen else { return Ok(None) };
     if answered {
         session.inbound(Protocol::Udp, far, seen)?;
     }
-    Ok(Some(Mapped { opened: Opened::Udp, inside, far, seen, last }))
+    Ok(Some(Mapped { opened: Opened::Udp, inside, far, seen, sent, last }))
 }
 
 /// The same by a SYN.
 pub(super) fn open_syn(session: &mut Session<'_>) -> io::Result<Option<Mapped>> {
     let inside = session.fresh_inside();
     let far = session.outside(0, session.idle_port());
+    let sent = session.now();
     let seen = translation(session, Protocol::Tcp, inside, far)?.seen;
     let last = session.now();
-    Ok(seen.map(|seen| Mapped { opened: Opened::Syn, inside, far, seen, last }))
+    Ok(seen.map(|seen| Mapped { opened: Opened::Syn, inside, far, seen, sent, last }))
 }
 
 /// The same by three segments, and what the purpose adds to them.
 pub(super) fn open_connection(session: &mut Session<'_>, purpose: Purpose) -> io::Result<Option<Mapped>> {
     let far = session.outside(0, session.idle_port());
+    let mut sent = session.now();
     let Some(connection) = connect(session, far)? else { return Ok(None) };
     let (inside, seen, sequence) = (connection.inside, connection.mapped, connection.away);
     let mut acknowledgement = connection.near;
@@ -70,6 +74,7 @@ pub(super) fn open_connection(session: &mut Session<'_>, purpose: Purpose) -> io
         Purpose::HalfClosed => {
             let flags = Tcp::FIN | Tcp::ACK;
             let fin = Segment { sequence: acknowledgement, acknowledgement: sequence, flags };
+            sent = session.now();
             if session.segment(Side::Inside, inside, far, fin)?.arrived.is_none() {
                 return Ok(None);
             }
@@ -81,6 +86,7 @@ pub(super) fn open_connection(session: &mut Session<'_>, purpose: Purpose) -> io
             let flags = Tcp::RST | Tcp::ACK;
             let (away, near) = (sequence, acknowledgement);
             let reset = |sequence, acknowledgement| Segment { sequence, acknowledgement, flags };
+            sent = session.now();
             let trip = match purpose {
                 Purpose::ResetIn => session.segment(Side::Outside, far, seen, reset(away, near))?,
                 _ => session.segment(Side::Inside, inside, far, reset(near, away))?,
@@ -93,7 +99,7 @@ pub(super) fn open_connection(session: &mut Session<'_>, purpose: Purpose) -> io
     }
     let last = session.now();
     let opened = Opened::Connection { sequence, acknowledgement };
-    Ok(Some(Mapped { opened, inside, far, seen, last }))
+    Ok(Some(Mapped { opened, inside, far, seen, sent, last }))
 }
 
 /// The same by an echo request.
@@ -104,6 +110,7 @@ pub(super) fn open_echo(session: &mut Session<'_>) -> io::Result<Option<Mapped>>
     let message = Icmp::Echo { reply: false, identifier: inside.port(), sequence: 1, data: &data };
     let address = session.conditions().outside[0];
     let packet = Packet::icmp(*inside.ip(), address, &message);
+    let sent = session.now();
     let trip = session.send(Side::Inside, &packet, &|arrival| {
         arrival.side == Side::Outside && echo_data(arrival).is_some_and(|(_, found)| found == data)
     })?;
@@ -111,7 +118,8 @@ pub(super) fn open_echo(session: &mut Session<'_>) -> io::Result<Option<Mapped>>
     Ok(trip.arrived.and_then(|arrival| {
         let (identifier, _) = echo_data(&arrival)?;
         let seen = SocketAddrV4::new(arrival.packet.header.source, identifier);
-        Some(Mapped { opened: Opened::Echo, inside, far: SocketAddrV4::new(address, identifier), seen, last })
+        let far = SocketAddrV4::new(address, identifier);
+        Some(Mapped { opened: Opened::Echo, inside, far, seen, sent, last })
     }))
 }
 
@@ -154,6 +162,7 @@ pub(super) fn known_by(arrival: &Arrival) -> Option<Vec<u8>> {
 
 /// One more packet out and its answer.
 pub(super) fn exchange(session: &mut Session<'_>, mapping: &mut Mapped) -> io::Result<()> {
+    mapping.sent = session.now();
     session.outbound(Protocol::Udp, mapping.inside, mapping.far)?;
     session.inbound(Protocol::Udp, mapping.far, mapping.seen)?;
     mapping.last = session.now();
