@@ -1,6 +1,7 @@
 //! `weir nat` as a user calls it: gateways of the lab against what is known of the kernel.
 
 mod documents;
+mod nat_timers;
 
 use std::collections::BTreeMap;
 
@@ -142,27 +143,32 @@ fn root_the_kernels_nat_does_what_its_source_says() {
     assert_eq!(words_of(routed, "udp-fragments-overlapping"), passed);
 }
 
-/// One inside host takes all ports of an address towards one destination, and the next one gets none (nf_nat_core.c).
+/// One inside host takes all ports of an address towards one destination, and the next one gets none (nf_nat_core.c). No mapping
+/// ends meanwhile, however long that takes.
 #[test]
-fn root_measured_all_ports_of_an_address_are_used_up() {
+fn root_all_ports_of_an_address_are_used_up() {
     if World::lacks(&["nft"]) {
         return;
     }
     let Some(world) = World::root(WEIR) else { return };
-    let attempt = || {
-        let seen = gateways(&world, &["nft-masquerade"], &["--idle", "0", "--mappings", "66000"]);
-        let gateway = &seen["nft-masquerade"];
-        let end = &gateway["observations"]["exhaustion"];
-        // Ports from 1024 upwards, without that of the control packets.
-        let all = 65_536 - 1_024 - 1;
-        let opened = end["opened"][0].as_u64().unwrap() + end["witnesses"].as_u64().unwrap();
-        assert_eq!((opened, end["opened"][1].as_u64()), (all, Some(0)), "{end}");
-        let verdicts = verdicts(gateway);
-        let rows = ["told", "dropped", "keeps"].map(|row| verdicts[&*format!("udp-exhaustion-{row}")]);
+    let timer = "net.netfilter.nf_conntrack_udp_timeout=600";
+    let more = ["--idle", "0", "--mappings", "66000", "--sysctl", timer];
+    let seen = gateways(&world, &["nft-masquerade"], &more);
+    let gateway = &seen["nft-masquerade"];
+    let end = &gateway["observations"]["exhaustion"];
+    // Ports from 1024 upwards, without that of the control packets.
+    let all = 65_536 - 1_024 - 1;
+    let opened = end["opened"][0].as_u64().unwrap() + end["witnesses"].as_u64().unwrap();
+    assert_eq!((opened, end["opened"][1].as_u64()), (all, Some(0)), "{end}");
+    let verdicts = verdicts(gateway);
+    let rows = ["told", "dropped", "keeps"].map(|row| verdicts[&*format!("udp-exhaustion-{row}")]);
+    // weir does not know the timer, and believes no result of a search that took longer than a usual one.
+    if end["took_s"].as_f64().unwrap() < 25.0 {
         assert_eq!(rows, ["fails", "meets", "meets"], "{end}");
         assert!(words_of(gateway, "udp-host-limit").starts_with("one host took all of"), "{gateway}");
-    };
-    measured(1, 3, |_| holds(attempt));
+    } else {
+        assert_eq!(rows, ["not-sure"; 3], "{end}");
+    }
 }
 
 /// An address list in front of the masquerade that lets both hosts pass changes no verdict, and several gateways are shown side
@@ -338,10 +344,10 @@ fn root_paced_the_fast_path_changes_no_verdict() {
         assert_eq!(verdicts(&seen[names[0]]), verdicts(&seen[names[1]]));
         assert_eq!(seen[names[0]]["kind"], seen[names[1]]["kind"]);
     };
-    measured(1, 3, |_| holds(attempt));
+    measured(1, 1, |_| holds(attempt));
 }
 
-/// Timeouts as they were set, within a second.
+/// Timeouts as they were set.
 #[test]
 fn root_paced_idle_times_are_the_kernels_settings() {
     if World::lacks(&["nft"]) {
@@ -349,14 +355,14 @@ fn root_paced_idle_times_are_the_kernels_settings() {
     }
     let Some(world) = World::root(WEIR) else { return };
     let set = [
-        ("unanswered", 3),
-        ("answered", 6),
-        ("icmp", 4),
-        ("tcp_opening", 5),
-        ("tcp_established", 7),
-        ("tcp_half_closed", 4),
-        ("tcp_reset_in", 5),
-        ("tcp_reset_out", 5),
+        ("unanswered", 3.0),
+        ("answered", 6.0),
+        ("icmp", 4.0),
+        ("tcp_opening", 5.0),
+        ("tcp_established", 7.0),
+        ("tcp_half_closed", 4.0),
+        ("tcp_reset_in", 5.0),
+        ("tcp_reset_out", 5.0),
     ];
     let more = [
         "--idle",
@@ -380,16 +386,12 @@ fn root_paced_idle_times_are_the_kernels_settings() {
     let attempt = || {
         let seen = gateways(&world, &["nft-masquerade"], &more);
         let gateway = &seen["nft-masquerade"];
-        let found = |(kind, truth): (&str, i32)| {
-            let tries = gateway["observations"]["idle"][kind].as_array().unwrap();
-            let at = |alive: bool| {
-                tries.iter().filter(move |t| t["alive"] == alive).map(|t| t["idle_s"].as_f64().unwrap())
-            };
-            let (alive, dead) = (at(true).fold(0.0, f64::max), at(false).fold(f64::INFINITY, f64::min));
-            let truth = f64::from(truth);
-            assert!((alive - truth).abs() < 1.0 && (dead - truth).abs() < 1.0, "{kind}: {alive} {dead}");
-        };
-        set.into_iter().for_each(found);
+        for (kind, truth) in set {
+            let idle = &gateway["observations"]["idle"];
+            // Four a second, however late this host was with some of them.
+            assert_eq!(idle[kind].as_array().unwrap().len(), 36, "{kind}: {idle}");
+            nat_timers::Tries::read(idle, kind).assert_timer(kind, truth);
+        }
         let verdicts = verdicts(gateway);
         assert_eq!((verdicts["udp-idle-unanswered"], verdicts["udp-refresh-out"]), ("fails", "meets"));
         for row in ["tcp-idle-established", "tcp-idle-half-closed", "tcp-idle-reset-in", "tcp-idle-reset-out"]
@@ -397,7 +399,7 @@ fn root_paced_idle_times_are_the_kernels_settings() {
             assert_eq!(verdicts[row], "fails", "{row}");
         }
     };
-    measured(1, 3, |_| holds(attempt));
+    measured(1, 1, |_| holds(attempt));
 }
 
 #[test]

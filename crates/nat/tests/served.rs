@@ -242,6 +242,9 @@ fn root_the_kernels_nat_by_a_server() {
     });
 }
 
+/// The kernel counts the time of mappings in ticks, of which a machine has at least a hundred a second: it rounds at both ends.
+const TICK: f64 = 0.02;
+
 #[test]
 fn root_paced_idle_times_by_a_server() {
     if privilege::test_needs_root() || lacks_nft() {
@@ -250,13 +253,16 @@ fn root_paced_idle_times_by_a_server() {
     let check = |site: &Site| {
         let (_, seen) = table(site, 2, Duration::from_secs(10));
         let idle = seen.idle.unwrap();
-        // The kernel's timers as they were set (nf_conntrack_proto_udp.c), found to the next step.
+        // The kernel's timers as they were set (nf_conntrack_proto_udp.c).
         for (tries, truth) in [(&idle.unanswered, 4.0), (&idle.answered, 7.0)] {
-            let (alive, dead) = weir_nat::experiments::bracket(tries).unwrap();
-            assert!(
-                alive < truth + 0.3 && dead > truth - 0.3 && dead - alive < 0.6,
-                "{alive} {dead} {truth}"
-            );
+            // Four a second for ten seconds, however late this host was with some of them.
+            assert_eq!(tries.len(), 40);
+            for one in tries {
+                let holds =
+                    if one.alive { one.idle_s <= truth } else { one.idle_s + one.late_s >= truth - TICK };
+                assert!(holds, "{truth} s: {one:?}");
+            }
+            assert!(weir_nat::experiments::bracket(tries).is_some(), "{tries:?}");
         }
         assert!(idle.refreshed_out.unwrap().alive);
         assert_eq!((idle.icmp, idle.tcp_opening), (Vec::new(), Vec::new()));
@@ -264,7 +270,7 @@ fn root_paced_idle_times_by_a_server() {
     let lab = lab("idle", 1);
     let site = &lab.sites()[0];
     translated(site, "masquerade");
-    weir_testkit::measured(1, 3, |_| weir_testkit::holds(|| check(site)));
+    weir_testkit::measured(1, 1, |_| weir_testkit::holds(|| check(site)));
 }
 
 #[test]

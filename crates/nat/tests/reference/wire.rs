@@ -9,6 +9,7 @@ use weir_nat::{Packet, Side};
 use weir_netlink::{Mac, Rtnetlink};
 use weir_sys::Stop;
 use weir_sys::frames::FrameSocket;
+use weir_sys::sched::go_first;
 use weir_wire::{Ethernet, ethernet};
 
 use super::{Behaviour, Reference};
@@ -62,6 +63,7 @@ impl Drop for Wire {
 }
 
 fn forward(links: &[(Side, Link); 2], mut nat: Reference, over: &Stop) {
+    go_first().unwrap();
     let begun = Instant::now();
     let mut buffer = vec![0; 1 << 16];
     while !over.raised() {
