@@ -160,7 +160,7 @@ fn root_measured_reordering_is_no_loss() {
     }
     let late = Hold { each: Duration::from_millis(5), one_in: 20, longer: Duration::from_millis(2) };
     for (ipv6, is_before) in [(false, true), (false, false), (true, true)] {
-        measured(1, 3, |_| {
+        measured(2, 3, |_| {
             holds(|| {
                 let world = PathWorld::new(ipv6, true);
                 let (router, interface) =
@@ -186,7 +186,7 @@ fn root_measured_smallest_round_trips_are_those_of_the_path() {
         return;
     }
     let hold = |ms| Hold { each: Duration::from_millis(ms), one_in: 0, longer: Duration::ZERO };
-    measured(1, 4, |_| {
+    measured(2, 3, |_| {
         holds(|| {
             let world = PathWorld::new(false, true);
             let before = Relay::start(&world.before, false, "b0", hold(40));

@@ -11,6 +11,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use weir_netlink::nfqueue::Queue;
 use weir_sys::NetNs;
+use weir_sys::sched::go_first;
 
 use super::sh;
 
@@ -37,6 +38,8 @@ impl Relay {
         let mut queue = ns.run(|| Queue::open(1, false).unwrap()).unwrap();
         sh(ns, &format!("{program} -A FORWARD -i {interface} -j NFQUEUE --queue-num 1"));
         let thread = std::thread::spawn(move || {
+            // Packets are held as long as the test says, whatever else the machine does.
+            go_first().unwrap();
             let mut random = ChaCha8Rng::seed_from_u64(1);
             let mut waiting: BinaryHeap<Reverse<(Instant, u32)>> = BinaryHeap::new();
             loop {
