@@ -123,13 +123,16 @@ fn podman(root: &ProcRoot, id: &str) -> Option<String> {
     Some(ours.get("names")?.get(0)?.as_str()?.to_owned())
 }
 
-/// Namespace and name of the pod, from the annotations that both runtimes leave.
+/// Namespace and name of the pod, from the annotations that both runtimes leave: here, or, seen from a pod that shares the
+/// processes of its node, in the root of the node.
 fn pod(root: &ProcRoot, id: &str) -> Option<String> {
     let config = [
         format!("run/containerd/io.containerd.runtime.v2.task/k8s.io/{id}/config.json"),
         format!("run/containers/storage/overlay-containers/{id}/userdata/config.json"),
     ];
-    let config = config.iter().find_map(|path| json(root, path))?;
+    let config = ["", "proc/1/root/"]
+        .iter()
+        .find_map(|of| config.iter().find_map(|path| json(root, &format!("{of}{path}"))))?;
     let annotations = config.get("annotations")?;
     let read = |names: [&str; 2]| names.iter().find_map(|n| annotations.get(n)?.as_str());
     let name = read(["io.kubernetes.cri.sandbox-name", "io.kubernetes.pod.name"])?;

@@ -22,6 +22,7 @@ fn names(found: &[Found]) -> Vec<(u64, &str)> {
 fn names_are_those_that_people_use() {
     let web = "ab".repeat(32);
     let cart = "cd".repeat(32);
+    let mail = "ef".repeat(32);
     let processes = [
         (1, 100, "systemd", "/init.scope".to_owned()),
         (20, 100, "sshd", "/system.slice/ssh.service".into()),
@@ -29,6 +30,7 @@ fn names_are_those_that_people_use() {
         (30, 200, "nsenter", "/user.slice".into()),
         (31, 200, "nginx", format!("/system.slice/docker-{web}.scope")),
         (40, 300, "cart", format!("/kubepods.slice/cri-containerd-{cart}.scope")),
+        (45, 350, "pause", format!("/kubepods/besteffort/pod7/{mail}")),
         (50, 400, "iperf3", "/user.slice".into()),
         (60, 500, "\x1b[31mred", "/user.slice".into()),
         (70, 800, "exe", "/user.slice".into()),
@@ -47,6 +49,11 @@ fn names_are_those_that_people_use() {
     let annotations = r#"{"annotations":{"io.kubernetes.cri.sandbox-name":"cart-7d9f","io.kubernetes.cri.sandbox-namespace":"shop"}}"#;
     files
         .put(&format!("run/containerd/io.containerd.runtime.v2.task/k8s.io/{cart}/config.json"), annotations);
+    // As a pod sees it that shares the processes of its node.
+    files.put(
+        &format!("proc/1/root/run/containerd/io.containerd.runtime.v2.task/k8s.io/{mail}/config.json"),
+        &annotations.replace("cart-7d9f", "mail-0"),
+    );
     let found = find(&files.root(), &Scope::Machine).unwrap();
     let bound = files.path().join("run/docker/netns/default").display().to_string();
     let mut wanted = vec![
@@ -58,6 +65,7 @@ fn names_are_those_that_people_use() {
         (400, "netns blue"),
         (600, "netns with space"),
         (300, "pod shop/cart-7d9f"),
+        (350, "pod shop/mail-0"),
     ];
     // The place of this path in the order depends on the folder.
     wanted.push((700, &bound));
