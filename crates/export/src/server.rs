@@ -38,7 +38,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Server {
-    /// Listens on an address: of the loopback, or any other if a token or TLS is demanded of clients.
+    /// Listens on an address: of the loopback, or any other if a token or TLS is demanded of clients. An empty page is none
+    /// yet: until `show` clients get 503.
     ///
     /// # Errors
     /// `InvalidInput` for another address without both: the page has networks of people. Else the error of the socket.
@@ -183,6 +184,10 @@ fn answer(client: &mut (impl Read + Write), end: &Cell<Instant>, shared: &Shared
         Asked::Broken | Asked::Unfinished => ("400 Bad Request", "not HTTP/1\n"),
         // RFC 6750 section 3.
         _ if !is_admitted => ("401 Unauthorized\r\nWWW-Authenticate: Bearer", "needs the token\n"),
+        // An empty page would look like a scrape that went well.
+        Asked::Page { .. } if page.is_empty() => {
+            ("503 Service Unavailable\r\nRetry-After: 1", "the first page is not made yet\n")
+        }
         Asked::Page { .. } => ("200 OK", &*page),
         Asked::Absent => ("404 Not Found", "see /metrics\n"),
         Asked::Method => ("405 Method Not Allowed", "GET or HEAD\n"),
@@ -232,6 +237,16 @@ mod tests {
         assert!(ask(&server, "GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
         assert!(ask(&server, "PUT /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
         assert!(ask(&server, "hello\r\n\r\n").starts_with("HTTP/1.1 400 "));
+    }
+
+    #[test]
+    fn without_a_page_a_scrape_fails() {
+        let server = Server::start("127.0.0.1:0".parse().unwrap(), Access::default(), String::new()).unwrap();
+        let get = "GET /metrics HTTP/1.1\r\n\r\n";
+        let answer = ask(&server, get);
+        assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("\r\nRetry-After: 1\r\n"), "{answer}");
+        server.show("first 1\n".into());
+        assert!(ask(&server, get).starts_with("HTTP/1.1 200 OK\r\n"));
     }
 
     #[test]
