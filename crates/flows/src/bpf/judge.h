@@ -5,14 +5,12 @@
 // was lost before this host, or was overtaken.
 #pragma once
 
+#include "early.h"
 #include "limits.h"
 #include "stuck.h"
 
 // The tick of time stamps in common stacks is 1 ms: a segment that is sent later than this has another one.
 #define TWO_TICKS_US 2000
-// Linux waits at least 200 ms until it sends again without an acknowledgement (TCP_RTO_MIN).
-#define TIMEOUT_US 190000
-#define TIMEOUT_NS 190000000ull
 
 #define HOLE_TOLD 1
 #define HOLE_STAMPED 2
@@ -56,8 +54,7 @@ static __always_inline void add_hole(struct weir_side *s, const struct weir_hole
 		}
 	}
 	s->unjudged += segments_of(s, new->to - new->from);
-	s->knows |= WEIR_IS_UNSURE;
-	s->unsure = new->to;
+	doubt(s, new->to);
 }
 
 // Whether the segment that fills a hole was sent again. Else it is the first copy, overtaken on its way.
@@ -185,7 +182,10 @@ static __always_inline void skip(struct weir_side *s, const struct weir_packet *
 		.state = p->has & WEIR_HAS_STAMP ? HOLE_STAMPED : 0,
 	};
 
-	add_hole(s, &hole);
+	if (s->knows & WEIR_IS_EARLY)
+		doubt(s, p->seq);
+	else
+		add_hole(s, &hole);
 	s->segments += p->segments;
 	s->fresh += p->segments;
 	s->next = end;
@@ -205,11 +205,8 @@ static __always_inline void carry_data(struct weir_side *s, const struct weir_pa
 		s->largest = p->length;
 	if (size_of_one(p) > s->longest)
 		s->longest = size_of_one(p);
-	if (!(s->knows & WEIR_KNOWS_NEXT)) {
-		s->knows |= WEIR_KNOWS_NEXT;
-		s->next = p->seq;
-		s->careful = p->seq;
-	}
+	if (!(s->knows & WEIR_KNOWS_NEXT))
+		begin_at(s, p->seq);
 	ahead = after(p->seq, s->next);
 	if (ahead > LARGEST_WINDOW || ahead < -LARGEST_WINDOW)
 		return;
@@ -305,6 +302,12 @@ static __always_inline void read_sack(struct weir_side *s, const struct weir_pac
 
 	if (!(p->has & WEIR_HAS_SACK) || after(right, left) <= 0)
 		return;
+	// It was sent before the watch.
+	if ((s->knows & WEIR_IS_EARLY) && after(right, s->next) > 0 && after(right, p->ack) < LARGEST_WINDOW) {
+		s->next = right;
+		s->careful = right;
+		doubt(s, right);
+	}
 	if (after(right, p->ack) <= 0 ||
 	    ((p->has & WEIR_HAS_SACKS) && after(left, p->sack[2]) >= 0 && after(right, p->sack[3]) <= 0))
 		received_twice(s, left, right);
@@ -336,14 +339,11 @@ static __always_inline void acknowledge(struct weir_side *s, struct weir_side *b
 	bool again = (s->knows & WEIR_KNOWS_ACKED) && p->ack == s->acked && !p->length;
 	__s32 ahead = after(p->ack, s->acked);
 
-	if (!(s->knows & WEIR_KNOWS_NEXT)) {
-		s->knows |= WEIR_KNOWS_NEXT;
-		s->next = p->ack;
-		s->careful = p->ack;
-	}
+	if (!(s->knows & WEIR_KNOWS_NEXT))
+		begin_at(s, p->ack);
 	if (after(p->ack, s->next) > 0) {
 		// Its data took another way. All of it did if none came here: this host is that end, or only sees one direction.
-		if (s->packets)
+		if (s->packets && !(s->knows & WEIR_IS_EARLY))
 			s->bypassed++;
 		s->next = p->ack;
 		s->careful = p->ack;
@@ -469,6 +469,7 @@ static __always_inline void judge(struct weir_flow *f, const struct weir_packet 
 		open(f, s, other, p);
 	} else {
 		judge_wait(f, s, other, p);
+		settle(f, s, other, p->now);
 		carry_data(s, p);
 		read_end(s, p);
 	}

@@ -320,7 +320,7 @@ struct weir_side {
 	__u32 careful;
 	// Largest segment, bytes.
 	__u32 largest;
-	// Copies up to here may fill a hole that found no place in the list.
+	// Copies up to here may fill a hole that found no place in the list, or be those of segments from before the watch.
 	__u32 unsure;
 	// WEIR_KNOWS_..
 	__u32 knows;
@@ -346,6 +346,8 @@ struct weir_side {
 #define WEIR_KNOWS_STAMP 4
 // `unsure` is valid.
 #define WEIR_IS_UNSURE 8
+// Segments from before the watch may be under way: the numbers that it skips may have passed by then.
+#define WEIR_IS_EARLY 16
 
 // ICMP errors about a flow: their number, and the latest one.
 struct weir_errors {

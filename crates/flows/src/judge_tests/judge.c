@@ -32,7 +32,10 @@ int main(int arguments, char **argument)
 	(void)argument;
 	if (arguments > 1)
 		return judge_datagrams();
-	while (fread(&packet, sizeof(packet), 1, stdin) == 1)
+	while (fread(&packet, sizeof(packet), 1, stdin) == 1) {
+		if (!flow.born)
+			flow.born = packet.now;
 		judge(&flow, &packet);
+	}
 	return fwrite(&flow, sizeof(flow), 1, stdout) != 1;
 }

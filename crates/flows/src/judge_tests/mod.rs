@@ -131,6 +131,44 @@ fn reordering_is_no_loss() {
     }
 }
 
+/// Segments that were under way when the watch began may have passed, or been lost, before it: their second copies count on neither side.
+#[test]
+fn losses_from_before_the_watch_count_on_neither_side() {
+    for seed in 0..60_u64 {
+        let is_behind = seed.is_multiple_of(2);
+        let share = [0.02, 0.05, 0.15][(seed / 2 % 3) as usize];
+        let path = PathModel {
+            seed,
+            lost_before: if is_behind { 0.0 } else { share },
+            lost_behind: if is_behind { share } else { 0.0 },
+            burst: [1, 1, 4][(seed % 3) as usize],
+            stamps: !seed.is_multiple_of(5),
+            segments: 8000,
+            ..PATH
+        };
+        let (packets, _) = path.run();
+        let begins = packets.len() * (10 + seed as usize / 2) / 100;
+        let counted = |packets: &[WeirPacket]| {
+            let client = judged(packets).sides[0];
+            if is_behind {
+                (client.lost_behind, client.lost_before, client.bypassed)
+            } else {
+                (client.lost_before, client.lost_behind, client.bypassed)
+            }
+        };
+        // Two round trips and the shortest time-out of a sender; a second where timestamps do not show both parts of a round trip.
+        // Segments that are under way by then take other time-outs.
+        let settled = packets[begins].now + if path.stamps { 800_000_000 } else { 1_600_000_000 };
+        let settles = packets.iter().position(|p| p.now >= settled).unwrap();
+        let (all, later) = (counted(&packets).0, counted(&packets[begins..]));
+        let least = all - counted(&packets[..settles]).0;
+        let most = all - counted(&packets[..begins]).0;
+        assert!((least..=most).contains(&later.0), "{path:?}: {later:?} of {least} to {most}");
+        assert_eq!((later.1, later.2), (0, 0), "{path:?}");
+        assert!(least > 0, "{path:?}");
+    }
+}
+
 /// Lost acknowledgements make senders wait and send again; the receiver reports what it has twice.
 #[test]
 fn lost_answers_are_no_loss_of_segments() {
