@@ -13,12 +13,12 @@ static __always_inline bool is_sound4(const struct iphdr *ip)
 
 // Length from the IP header on, or more than `room`, the bytes that are there, where only the kernel knows what becomes of the packet:
 // it cuts super-packets to their length field as well (net/ipv4/ip_input.c, ip_rcv_core). Super-packets of more than 64 KiB of TCP have
-// 0 there.
-static __always_inline __u32 length4(const struct __sk_buff *skb, const struct iphdr *ip, __u32 room)
+// 0 there. `segment`: payload of each segment of a super-packet, else 0.
+static __always_inline __u32 length4(__u32 segment, const struct iphdr *ip, __u32 room)
 {
 	__u32 length = bpf_ntohs(ip->tot_len);
 
-	if (!skb->gso_size || length == room)
+	if (!segment || length == room)
 		return length;
 	return !length && ip->protocol == IPPROTO_TCP ? room : room + 1;
 }

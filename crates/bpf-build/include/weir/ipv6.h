@@ -21,9 +21,9 @@ static __always_inline bool can_rewrite_ipv6(struct __sk_buff *skb)
 }
 
 // As `length4` (net/ipv6/ip6_input.c, ip6_rcv_core). Super-packets of more than 64 KiB have an extension header.
-static __always_inline __u32 length6(const struct __sk_buff *skb, const struct ipv6hdr *ip, __u32 room)
+static __always_inline __u32 length6(__u32 segment, const struct ipv6hdr *ip, __u32 room)
 {
 	__u32 length = bpf_ntohs(ip->payload_len) + sizeof(*ip);
 
-	return !skb->gso_size || length == room ? length : room + 1;
+	return !segment || length == room ? length : room + 1;
 }

@@ -85,8 +85,8 @@ static __always_inline void control_flow(const struct arrived *p, int words)
 		control_entry(way, state, p->flags);
 }
 
-// Takes a valid entry for the packet, whole.
-static __always_inline enum weir_reason take(struct arrived *p, int words, struct taken *t)
+// Takes a valid entry for the packet, whole. `teaches`: packets of unknown flows are counted, and one in its turn may teach.
+static __always_inline enum weir_reason take(struct arrived *p, int words, struct taken *t, bool teaches)
 {
 	__u64 hash = hash_of(&p->ends, p->udp, words);
 	void *bucket = bucket_of(hash, words);
@@ -98,7 +98,7 @@ static __always_inline enum weir_reason take(struct arrived *p, int words, struc
 		return WEIR_UNKNOWN;
 	way = find(bucket, &p->ends, p->udp, words, &state);
 	if (!way) {
-		if (is_turn(hash))
+		if (teaches && is_turn(hash))
 			p->is_candidate = true;
 		return WEIR_UNKNOWN;
 	}
@@ -139,20 +139,18 @@ static __always_inline __u32 change_words(__u32 sum, const __be32 *old, const __
 	return sum;
 }
 
-// Writes addresses, ports, hop limit and Ethernet addresses, then the transport checksum: helpers come last, since they make pointers
-// into the packet invalid. `net` lies behind the Ethernet header, and all of both headers before `end`.
-static __always_inline bool rewrite(struct __sk_buff *skb, const struct arrived *p, const struct taken *t, void *data, void *end,
-				    int words)
-{
-	__u32 addresses = 0, transport = ETH_HLEN + (words == 1 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr));
-	__u64 flags = p->udp ? BPF_F_MARK_MANGLED_0 : 0;
+#define TRANSPORT(words) (ETH_HLEN + ((words) == 1 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)))
 
-	if (data + transport + sizeof(__be32) > end)
-		return false;
+// Writes addresses, ports, hop limit and Ethernet addresses. Returns the difference of the addresses, for the transport checksum. The
+// ports lie before the end of the packet.
+static __always_inline __u32 rewrite_headers(const struct arrived *p, const struct taken *t, void *data, int words)
+{
+	__u32 addresses = 0;
+
 	addresses = change_words(addresses, p->ends.source, t->source, words);
 	addresses = change_words(addresses, p->ends.destination, t->destination, words);
 	copy_macs(data, t->way.macs);
-	*(__be32 *)(data + transport) = t->ports;
+	*(__be32 *)(data + TRANSPORT(words)) = t->ports;
 	if (words == 1) {
 		struct iphdr *ip = data + ETH_HLEN;
 		// The TTL is the upper half of its word.
@@ -169,7 +167,19 @@ static __always_inline bool rewrite(struct __sk_buff *skb, const struct arrived 
 		copy((void *)&ip->daddr, t->destination, 4);
 		ip->hop_limit = p->hops - 1;
 	}
-	transport += SUM_AT(p->udp);
+	return addresses;
+}
+
+// Rewrites the headers, then the transport checksum: helpers come last, since they make pointers into the packet invalid.
+static __always_inline bool rewrite(struct __sk_buff *skb, const struct arrived *p, const struct taken *t, void *data, void *end,
+				    int words)
+{
+	__u32 addresses, transport = TRANSPORT(words) + SUM_AT(p->udp);
+	__u64 flags = p->udp ? BPF_F_MARK_MANGLED_0 : 0;
+
+	if (data + TRANSPORT(words) + sizeof(__be32) > end)
+		return false;
+	addresses = rewrite_headers(p, t, data, words);
 	if (addresses && bpf_l4_csum_replace(skb, transport, 0, addresses,
 					     BPF_F_PSEUDO_HDR | (words == 4 ? WEIR_F_IPV6 : 0) | flags))
 		return false;
@@ -185,7 +195,7 @@ static __always_inline enum weir_reason carry(struct __sk_buff *skb, struct arri
 
 	if (p->hops <= 1)
 		return WEIR_LAST_HOP;
-	reason = take(p, words, &t);
+	reason = take(p, words, &t, true);
 	if (reason != WEIR_CARRIED)
 		return reason;
 	if (!rewrite(skb, p, &t, data, end, words))

@@ -43,6 +43,7 @@ struct {
 static __always_inline enum weir_reason arrive(struct __sk_buff *skb, struct arrived *p, __u32 *goes_by)
 {
 	bool v4 = skb->protocol == bpf_htons(ETH_P_IP);
+	struct extent x = { .bytes = skb->len, .segment = skb->gso_size };
 	enum weir_reason reason;
 	void *data, *end;
 
@@ -57,7 +58,7 @@ static __always_inline enum weir_reason arrive(struct __sk_buff *skb, struct arr
 	// Both headers without options.
 	pull(skb, ETH_HLEN + sizeof(struct tcp_head) + (v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)), &data, &end);
 	p->came_by = skb->ifindex;
-	reason = v4 ? read4(skb, p, data + ETH_HLEN, end) : read6(skb, p, data + ETH_HLEN, end);
+	reason = v4 ? read4(x, p, data + ETH_HLEN, end, true) : read6(x, p, data + ETH_HLEN, end, true);
 	if (reason == WEIR_CONTROL) {
 		if (v4)
 			control_flow(p, 1);

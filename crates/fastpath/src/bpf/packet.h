@@ -78,9 +78,15 @@ static __always_inline __u32 mark_of(__u32 word, bool udp, const void *transport
 	return mixed(sum, udp) >> 32;
 }
 
+// A packet's length from the Ethernet header on; of a super-packet (GSO) also the payload of each segment, else 0.
+struct extent {
+	__u32 bytes;
+	__u32 segment;
+};
+
 // Reads the transport header, `payload` bytes behind the IP header.
-static __always_inline enum weir_reason read_transport(struct __sk_buff *skb, struct arrived *p, void *transport, void *end,
-							__u32 net_length, __u32 payload)
+static __always_inline enum weir_reason read_transport(struct arrived *p, void *transport, void *end, __u32 segment, __u32 net_length,
+							__u32 payload)
 {
 	__u32 header = sizeof(struct udp_head);
 	struct udp_head *udp = transport;
@@ -105,7 +111,7 @@ static __always_inline enum weir_reason read_transport(struct __sk_buff *skb, st
 		p->progress = bpf_ntohl(tcp->seq) + bpf_ntohl(tcp->ack);
 		p->flags = tcp->flags;
 	}
-	p->length = skb->gso_size ? skb->gso_size + net_length + header : net_length + payload;
+	p->length = segment ? segment + net_length + header : net_length + payload;
 	if (!p->udp && ((tcp->flags & (FIN | SYN | RST | URG)) || !(tcp->flags & ACK)))
 		return WEIR_CONTROL;
 	return WEIR_CARRIED;
@@ -122,9 +128,10 @@ static __always_inline __u32 marked6(const struct ipv6hdr *ip)
 	return ip->payload_len;
 }
 
-static __always_inline enum weir_reason read4(struct __sk_buff *skb, struct arrived *p, void *net, void *end)
+// `teaches`: when it leaves it may teach its flow, and must be told apart from others.
+static __always_inline enum weir_reason read4(struct extent x, struct arrived *p, void *net, void *end, bool teaches)
 {
-	__u32 length, room = skb->len - ETH_HLEN;
+	__u32 length, room = x.bytes - ETH_HLEN;
 	struct iphdr *ip = net;
 
 	if ((void *)(ip + 1) > end || ip->version != 4 || ip->ihl < 5)
@@ -135,7 +142,7 @@ static __always_inline enum weir_reason read4(struct __sk_buff *skb, struct arri
 		return WEIR_FRAGMENT;
 	if (ip->protocol != IPPROTO_TCP && ip->protocol != IPPROTO_UDP)
 		return WEIR_OTHER_PROTOCOL;
-	length = length4(skb, ip, room);
+	length = length4(x.segment, ip, room);
 	if (!is_sound4(ip) || length > room || length < sizeof(*ip))
 		return WEIR_MALFORMED;
 	p->words = 1;
@@ -144,13 +151,14 @@ static __always_inline enum weir_reason read4(struct __sk_buff *skb, struct arri
 	p->tos = ip->tos;
 	p->ends.source[0] = ip->saddr;
 	p->ends.destination[0] = ip->daddr;
-	p->mark = mark_of(marked4(ip), p->udp, ip + 1, end);
-	return read_transport(skb, p, ip + 1, end, sizeof(*ip), length - sizeof(*ip));
+	if (teaches)
+		p->mark = mark_of(marked4(ip), p->udp, ip + 1, end);
+	return read_transport(p, ip + 1, end, x.segment, sizeof(*ip), length - sizeof(*ip));
 }
 
-static __always_inline enum weir_reason read6(struct __sk_buff *skb, struct arrived *p, void *net, void *end)
+static __always_inline enum weir_reason read6(struct extent x, struct arrived *p, void *net, void *end, bool teaches)
 {
-	__u32 length, room = skb->len - ETH_HLEN;
+	__u32 length, room = x.bytes - ETH_HLEN;
 	struct ipv6hdr *ip = net;
 
 	if ((void *)(ip + 1) > end || ip->version != 6)
@@ -161,7 +169,7 @@ static __always_inline enum weir_reason read6(struct __sk_buff *skb, struct arri
 		return WEIR_OPTIONS;
 	if (ip->nexthdr != IPPROTO_TCP && ip->nexthdr != IPPROTO_UDP)
 		return WEIR_OTHER_PROTOCOL;
-	length = length6(skb, ip, room);
+	length = length6(x.segment, ip, room);
 	if (length > room)
 		return WEIR_MALFORMED;
 	p->words = 4;
@@ -170,6 +178,7 @@ static __always_inline enum weir_reason read6(struct __sk_buff *skb, struct arri
 	p->tos = bpf_ntohl(*(__be32 *)ip) >> 20;
 	copy(p->ends.source, (void *)&ip->saddr, 4);
 	copy(p->ends.destination, (void *)&ip->daddr, 4);
-	p->mark = mark_of(marked6(ip), p->udp, ip + 1, end);
-	return read_transport(skb, p, ip + 1, end, sizeof(*ip), length - sizeof(*ip));
+	if (teaches)
+		p->mark = mark_of(marked6(ip), p->udp, ip + 1, end);
+	return read_transport(p, ip + 1, end, x.segment, sizeof(*ip), length - sizeof(*ip));
 }

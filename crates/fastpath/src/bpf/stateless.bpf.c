@@ -56,7 +56,7 @@ static __always_inline enum weir_step translate4(struct packet *p, void *net, vo
 	step = image4(p, mine, &image);
 	if (step != WEIR_TRANSLATED)
 		return step;
-	length = length4(p->skb, ip, room);
+	length = length4(p->skb->gso_size, ip, room);
 	if (!is_sound4(ip) || length > room || length < sizeof(*ip))
 		return WEIR_MALFORMED;
 	if (is_no_unicast4(ip->saddr) || is_no_unicast4(ip->daddr) || (!p->out && is_inside4(ip->saddr)))
@@ -118,7 +118,7 @@ static __always_inline enum weir_step translate6(struct packet *p, void *net, vo
 	step = image6(p, mine, image);
 	if (step != WEIR_TRANSLATED)
 		return step;
-	length = length6(p->skb, ip, room);
+	length = length6(p->skb->gso_size, ip, room);
 	if (length > room)
 		return WEIR_MALFORMED;
 	if (is_no_unicast6((void *)&ip->saddr) || is_no_unicast6((void *)&ip->daddr) ||

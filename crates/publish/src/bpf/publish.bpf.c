@@ -93,7 +93,7 @@ static __always_inline enum weir_reason translate4(struct packet *p, void *net, 
 		return WEIR_DIRECT;
 	if (!p->out && false_source4(ip))
 		return WEIR_FALSE_SOURCE;
-	length = length4(p->skb, ip, room);
+	length = length4(p->skb->gso_size, ip, room);
 	if (length > room || length < sizeof(*ip) + sizeof(struct udphdr))
 		return WEIR_MALFORMED;
 	if (p->out && ip->protocol == IPPROTO_TCP && opens(p, transport, ports, end))
@@ -140,7 +140,7 @@ static __always_inline enum weir_reason translate6(struct packet *p, void *net, 
 		return WEIR_DIRECT;
 	if (!p->out && false_source6(ip))
 		return WEIR_FALSE_SOURCE;
-	length = length6(p->skb, ip, room);
+	length = length6(p->skb->gso_size, ip, room);
 	if (length > room || length < sizeof(*ip) + sizeof(struct udphdr))
 		return WEIR_MALFORMED;
 	if (p->out && ip->nexthdr == IPPROTO_TCP && opens(p, transport, ports, end))
