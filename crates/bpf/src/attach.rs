@@ -184,3 +184,37 @@ fn link(
     // SAFETY: a new descriptor, without another owner.
     Ok(Attached { link: unsafe { OwnedFd::from_raw_fd(fd) } })
 }
+
+/// The abilities that a driver announces (`NETDEV_XDP_ACT_*` of include/uapi/linux/netdev.h). Some announce one only while a program is
+/// attached.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct XdpAbilities {
+    /// Its packets meet a program, which may send them to another interface.
+    pub redirects: bool,
+    /// It sends packets that a program of another interface redirects to it.
+    pub sends: bool,
+}
+
+/// Returns what the driver of an interface of the calling thread's namespace can do; nothing before Linux 6.3, which does not tell.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn xdp_abilities(interface: u32) -> Result<XdpAbilities> {
+    const BASIC: u64 = 1;
+    const REDIRECT: u64 = 2;
+    const NDO_XMIT: u64 = 4;
+    let mut options = libbpf_sys::bpf_xdp_query_opts {
+        sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    // SAFETY: options of the size given.
+    let result = unsafe {
+        libbpf_sys::bpf_xdp_query(i32::try_from(interface).unwrap_or(i32::MAX), 0, &raw mut options)
+    };
+    if result != 0 {
+        let source = std::io::Error::from_raw_os_error(-result);
+        return Err(Error::new(format!("ask for the XDP abilities of interface {interface}"), source, ""));
+    }
+    let has = |bits| options.feature_flags & bits == bits;
+    Ok(XdpAbilities { redirects: has(BASIC | REDIRECT), sends: has(NDO_XMIT) })
+}

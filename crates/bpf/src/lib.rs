@@ -18,8 +18,8 @@ mod ring;
 mod statistics;
 
 pub use attach::{
-    Attached, NEEDS_TCX, XdpMode, are_attached, attach_tcx, attach_tcx_first, attach_tracepoint,
-    attach_tracing, attach_xdp,
+    Attached, NEEDS_TCX, XdpAbilities, XdpMode, are_attached, attach_tcx, attach_tcx_first,
+    attach_tracepoint, attach_tracing, attach_xdp, xdp_abilities,
 };
 pub use attached::{Direction, has_tcx, program_name, tcx_programs};
 pub use btf::Btf;
