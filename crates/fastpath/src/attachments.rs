@@ -10,7 +10,7 @@ use crate::needs::named;
 use crate::{Error, Result};
 
 /// An entry of the table has 16 bits for the number of an interface.
-const LARGEST_INDEX: u32 = u16::MAX as u32;
+pub(crate) const LARGEST_INDEX: u32 = u16::MAX as u32;
 
 /// Both programs at one interface.
 #[derive(Debug)]

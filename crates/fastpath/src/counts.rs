@@ -46,6 +46,8 @@ weir_text::listed! {
         Changing = "its entry changed while it was read",
         /// The kernel could not rewrite it: dropped.
         Failed = "dropped: the kernel could not rewrite it",
+        /// XDP left it to tc.
+        NotByXdp = "left to tc: an interface has no XDP now, or it leaves with a mark or priority",
     }
 }
 
@@ -105,12 +107,37 @@ pub struct Status {
     pub reasons: Vec<(Reason, Count)>,
     /// By result; those with none are left out.
     pub lessons: Vec<(Lesson, u64)>,
+    /// The verdicts of XDP, with the packets that it carried, which count among `reasons`, too. It left all others to tc.
+    pub by_xdp: Vec<(Reason, Count)>,
+}
+
+fn packets(counts: &[(Reason, Count)], reason: Reason) -> u64 {
+    counts.iter().filter(|r| r.0 == reason).map(|r| r.1.packets).sum()
 }
 
 impl Status {
     /// Packets with that reason.
     pub fn packets(&self, reason: Reason) -> u64 {
-        self.reasons.iter().filter(|r| r.0 == reason).map(|r| r.1.packets).sum()
+        packets(&self.reasons, reason)
+    }
+
+    /// Packets with that verdict of XDP.
+    pub fn packets_by_xdp(&self, reason: Reason) -> u64 {
+        packets(&self.by_xdp, reason)
+    }
+
+    /// Takes in what XDP carried: no other program has counted it.
+    pub(crate) fn add_xdp(&mut self, by_xdp: Vec<(Reason, Count)>) {
+        for (_, more) in by_xdp.iter().filter(|(reason, _)| *reason == Reason::Carried) {
+            match self.reasons.iter_mut().find(|(reason, _)| *reason == Reason::Carried) {
+                Some((_, count)) => {
+                    count.packets += more.packets;
+                    count.bytes += more.bytes;
+                }
+                None => self.reasons.push((Reason::Carried, *more)),
+            }
+        }
+        self.by_xdp = by_xdp;
     }
 
     /// Attempts with that result.

@@ -8,14 +8,18 @@ use std::time::Duration;
 use weir_bpf::{Loader, Map, Mapped, Object, Plain, ProgramFd, Ring, test_run};
 use weir_netlink::conntrack::Tuple;
 
-use crate::attachments::Attachments;
+use crate::attachments::{Attachments, LARGEST_INDEX};
 use crate::changes::Changes;
 use crate::direction::{WayOut, direction};
 use crate::needs::named;
 use crate::options::{LEASE, Options, Tables};
 use crate::shared::{WeirConfig, WeirControl, WeirCount, WeirDirection, WeirEntry, WeirExclusions, WeirIdle};
 use crate::store::check_number;
-use crate::{AttachedBy, Change, ChangeCount, Count, Error, Exclusion, Lesson, Reason, Result, Status};
+use crate::xdp::Drivers;
+use crate::{
+    AttachedBy, Change, ChangeCount, Count, Error, Exclusion, Lesson, Reason, Result, Status, Xdp,
+    XdpInterface,
+};
 
 /// The programs.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/fastpath.bpf.z"));
@@ -32,6 +36,8 @@ pub struct Fastpath {
     remove: ProgramFd,
     keep_idle: ProgramFd,
     attachments: Mutex<Attachments>,
+    /// If packets are carried by XDP, too.
+    drivers: Option<Mutex<Drivers>>,
     changes: Changes,
     /// True while it is paused. Held for each change of the lease and of the generation.
     pause: Mutex<bool>,
@@ -58,6 +64,11 @@ impl Fastpath {
         loader.entries("flows4", buckets4)?;
         loader.entries("flows6", buckets6)?;
         loader.entries("cells", cells)?;
+        match options.xdp {
+            Xdp::Off => loader.without(XDP_PROGRAM)?,
+            // By the number of an interface.
+            _ => loader.entries("ports", LARGEST_INDEX + 1)?,
+        }
         let object = loader.load().map_err(named)?;
         let values = object.map(".data.control")?;
         let (control, words, longs) = (values.share::<WeirControl>()?, values.share()?, values.share()?);
@@ -65,6 +76,10 @@ impl Fastpath {
         let (renew, remove, keep_idle) = (program("renew")?, program("remove")?, program("keep_idle")?);
         let attachments =
             Attachments::new(program("fastpath_in")?, program("fastpath_out")?, options.without_tcx);
+        let drivers = match options.xdp {
+            Xdp::Off => None,
+            xdp => Some(Mutex::new(Drivers::new(xdp, program(XDP_PROGRAM)?, object.map("ports")?.share()?))),
+        };
         let (attachments, pause) = (Mutex::new(attachments), Mutex::new(false));
         let fastpath = Fastpath {
             object,
@@ -75,6 +90,7 @@ impl Fastpath {
             remove,
             keep_idle,
             attachments,
+            drivers,
             changes: Changes::default(),
             pause,
         };
@@ -125,6 +141,31 @@ impl Fastpath {
     /// [`Error::Interface`] if it has no Ethernet header; [`Error::Bpf`] and [`Error::System`] if the kernel refuses.
     pub fn attach(&self, interface: &str) -> Result<()> {
         self.attachments().add(interface)
+    }
+
+    /// Attaches the program to the driver of an interface, too, which may interrupt its link for a moment.
+    ///
+    /// # Errors
+    /// [`Error::Interface`] if its driver has no XDP, or something stands in the way; [`Error::Options`] if it was loaded without XDP.
+    pub fn attach_xdp(&self, interface: &str) -> Result<()> {
+        let mut drivers = self.drivers().ok_or_else(|| Error::Options("loaded without XDP".into()))?;
+        drivers.add(interface)
+    }
+
+    fn drivers(&self) -> Option<MutexGuard<'_, Drivers>> {
+        self.drivers.as_ref().map(|drivers| drivers.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Looks at the interfaces of XDP again.
+    pub(crate) fn look_at_drivers(&self, rules_changed: bool) {
+        if let Some(mut drivers) = self.drivers() {
+            drivers.look(rules_changed);
+        }
+    }
+
+    /// The interfaces of XDP, and what stands in its way there.
+    pub fn xdp_interfaces(&self) -> Vec<XdpInterface> {
+        self.drivers().map_or_else(Vec::new, |drivers| drivers.seen().to_vec())
     }
 
     fn attachments(&self) -> MutexGuard<'_, Attachments> {
@@ -278,14 +319,8 @@ impl Fastpath {
     /// # Errors
     /// If the kernel refuses.
     pub fn status(&self) -> Result<Status> {
-        let mut status = Status::default();
-        for (at, by_cpu) in self.map("counts")?.all_by_cpu::<u32, WeirCount>()? {
-            let packets = by_cpu.iter().map(|c| c.packets).sum();
-            let bytes = by_cpu.iter().map(|c| c.bytes).sum();
-            if packets > 0 {
-                status.reasons.push((Reason::ALL[at as usize % Reason::ALL.len()], Count { packets, bytes }));
-            }
-        }
+        let mut status = Status { reasons: self.counts("counts")?, ..Status::default() };
+        status.add_xdp(self.counts("xdp_counts")?);
         for (at, by_cpu) in self.map("lessons")?.all_by_cpu::<u32, u64>()? {
             let number: u64 = by_cpu.iter().sum();
             if number > 0 {
@@ -297,12 +332,28 @@ impl Fastpath {
         Ok(status)
     }
 
+    /// Packets by reason; those with none are left out.
+    fn counts(&self, map: &str) -> Result<Vec<(Reason, Count)>> {
+        let mut counts = Vec::new();
+        for (at, by_cpu) in self.map(map)?.all_by_cpu::<u32, WeirCount>()? {
+            let packets = by_cpu.iter().map(|c| c.packets).sum();
+            let bytes = by_cpu.iter().map(|c| c.bytes).sum();
+            if packets > 0 {
+                counts.push((Reason::ALL[at as usize % Reason::ALL.len()], Count { packets, bytes }));
+            }
+        }
+        counts.sort_by_key(|count| count.0);
+        Ok(counts)
+    }
+
     pub(crate) fn map(&self, name: &str) -> Result<Map> {
         Ok(self.object.map(name)?)
     }
 }
 
 const ETHERNET: usize = 14;
+/// The program in drivers.
+const XDP_PROGRAM: &str = "fastpath_xdp";
 
 /// Runs a program on a value, which lies behind an Ethernet header.
 fn tell<T: Plain>(program: &ProgramFd, value: &T) -> Result<()> {

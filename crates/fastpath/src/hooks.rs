@@ -59,7 +59,7 @@ pub fn others(interface: u32) -> Result<Vec<Other>> {
 }
 
 /// True if the program was removed meanwhile.
-fn is_gone(error: &weir_bpf::Error) -> bool {
+pub(crate) fn is_gone(error: &weir_bpf::Error) -> bool {
     error.raw_os_error().is_some_and(|n| io::Error::from_raw_os_error(n).kind() == io::ErrorKind::NotFound)
 }
 
@@ -69,7 +69,7 @@ fn behind(programs: &[String]) -> impl Iterator<Item = &String> {
 }
 
 /// Hash tables of `u32` are listed among its filters; the number of a node is in the lowest bits (TC_U32_NODE).
-fn is_table(filter: &Filter) -> bool {
+pub(crate) fn is_table(filter: &Filter) -> bool {
     filter.kind == "u32" && filter.handle & 0xfff == 0
 }
 

@@ -6,8 +6,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use weir_bpf::Ring;
-use weir_netlink::PathEvents;
 use weir_netlink::conntrack::{Conntrack, Destroyed};
+use weir_netlink::{PathChange, PathEvents};
 
 use crate::direction::tuple;
 use crate::idle::Walk;
@@ -81,9 +81,12 @@ impl Work {
         let mut renewed = Instant::now();
         let mut walk = Walk::new(&self.fastpath)?;
         let mut room = Room::new(&self.fastpath)?;
+        let mut chains_changed = false;
         while !ends.load(Ordering::Relaxed) {
             // Changes first: a lease that is renewed promises that they were heard.
             let changes = self.path.drain()?;
+            chains_changed |=
+                changes.iter().any(|c| matches!(c, PathChange::PacketFilter | PathChange::Unknown));
             if !changes.is_empty() {
                 self.fastpath.forget_ways(changes.into_iter().map(Change::from));
             }
@@ -91,6 +94,8 @@ impl Work {
             if renewed.elapsed() >= RENEWAL {
                 self.fastpath.renew()?;
                 room.grow_if_full(&self.fastpath)?;
+                self.fastpath.look_at_drivers(chains_changed);
+                chains_changed = false;
                 renewed = Instant::now();
             }
             self.loosen(&mut wishes)?;

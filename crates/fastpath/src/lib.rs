@@ -39,6 +39,7 @@ mod stateless;
 mod store;
 mod top;
 mod visit;
+mod xdp;
 
 pub use attachments::AttachedBy;
 pub use changes::{Change, ChangeCount};
@@ -60,6 +61,7 @@ pub use store::{ExclusionChange, ExclusionStore};
 pub use top::{Top, TopFlow};
 pub use visit::{Explained, LessonCount, Now, Presence, ReasonCount, Visit};
 pub use weir_netlink::Protocol;
+pub use xdp::{Xdp, XdpInterface};
 
 /// Structs and constants that the programs in the kernel and this driver share.
 #[allow(dead_code, unreachable_pub, reason = "made from the C header; each side uses its own part")]

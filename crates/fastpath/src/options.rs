@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use weir_sys::{ProcRoot, sysctl};
 
-use crate::shared::{WEIR_WAYS, WeirBucket4, WeirBucket6};
-use crate::{Error, Result};
+use crate::attachments::LARGEST_INDEX;
+use crate::shared::{WEIR_WAYS, WeirBucket4, WeirBucket6, WeirPort};
+use crate::{Error, Result, Xdp};
 
 /// How large the table is, and when a flow enters it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub struct Options {
     pub refresh: Duration,
     /// Attach as on a kernel without TCX: for tests of that.
     pub without_tcx: bool,
+    /// Whether packets are carried by XDP, too.
+    pub xdp: Xdp,
 }
 
 impl Default for Options {
@@ -61,6 +64,7 @@ impl Options {
         packets: 8,
         refresh: Duration::from_secs(30),
         without_tcx: false,
+        xdp: Xdp::Off,
     };
 
     /// Room for as many connections as conntrack may have, within a sixteenth of the memory for each version of IP.
@@ -122,7 +126,11 @@ impl Options {
         const CELL: usize = size_of::<u32>().next_multiple_of(8);
         let Tables { buckets4, buckets6, cells, .. } = self.tables();
         let of = |number: u32, bytes: usize| u64::from(number) * bytes as u64;
-        of(buckets4, size_of::<WeirBucket4>()) + of(buckets6, size_of::<WeirBucket6>()) + of(cells, CELL)
+        let ports = if self.xdp == Xdp::Off { 0 } else { of(LARGEST_INDEX + 1, size_of::<WeirPort>()) };
+        of(buckets4, size_of::<WeirBucket4>())
+            + of(buckets6, size_of::<WeirBucket6>())
+            + of(cells, CELL)
+            + ports
     }
 
     pub(crate) fn check(&self) -> Result<()> {

@@ -9,7 +9,10 @@ use weir_sys::{ProcRoot, sysctl};
 
 use crate::attachments::why_not;
 use crate::store::{check_number, joined};
-use crate::{Bypassed, Effect, Error, Exclusion, Fastpath, Options, Other, Result, bypassed, others};
+use crate::xdp::look_at;
+use crate::{
+    Bypassed, Effect, Error, Exclusion, Fastpath, Options, Other, Result, Xdp, XdpInterface, bypassed, others,
+};
 
 /// A user's request.
 #[derive(Debug, Clone, Default)]
@@ -25,6 +28,8 @@ pub struct Request {
     pub connections: Option<u32>,
     /// Flows that are left to the kernel whatever is asked for: [`crate::ExclusionStore`].
     pub kept: Vec<Exclusion>,
+    /// Carry by XDP where drivers have it.
+    pub xdp: bool,
 }
 
 /// The wish that the resident process fulfils, as it is written into the journal.
@@ -40,6 +45,9 @@ pub struct Wanted {
     pub packets: u32,
     /// Flows that are left to the kernel.
     pub excluded: Vec<Exclusion>,
+    /// Names of the interfaces whose drivers carry by XDP, too; text from outside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub xdp: Vec<String>,
 }
 
 /// An interface whose packets are left to the kernel.
@@ -69,6 +77,8 @@ pub struct FastpathPlan {
     pub bypassed: Vec<Bypassed>,
     /// Programs and filters at the interfaces that carried packets do not meet.
     pub skipped: Vec<Skipped>,
+    /// The interfaces by what XDP could carry there.
+    pub drivers: Vec<XdpInterface>,
     /// Other changes, in words.
     pub notes: Vec<String>,
 }
@@ -93,7 +103,8 @@ impl Wanted {
     pub(crate) fn options(&self) -> Options {
         let Wanted { connections, connections6, packets, .. } = *self;
         let without_tcx = std::env::var_os(WITHOUT_TCX).is_some();
-        Options { connections, connections6, packets, without_tcx, ..Options::default() }
+        let xdp = if self.xdp.is_empty() { Xdp::Off } else { with_xdp() };
+        Options { connections, connections6, packets, without_tcx, xdp, ..Options::default() }
     }
 }
 
@@ -156,24 +167,15 @@ impl FastpathPlan {
             ipv6 |= forwards.ipv6;
         }
         let can_ipv6 = Fastpath::load(Options::smallest())?.carries_ipv6();
-        let mut notes = Vec::new();
-        if ipv6 && !can_ipv6 {
-            notes.push(
-                "IPv6 stays with the kernel: this kernel lacks BPF_F_IPV6 (Linux 6.16, or a stable series with the correction)"
-                    .into(),
-            );
-        }
-        if sysctl::get_optional(root, "net.netfilter.nf_conntrack_acct")?.is_some_and(|v| v.trim() == "1") {
-            notes.push(
-                "nf_conntrack_acct is on: conntrack does not count carried packets, so its numbers will be too low".into(),
-            );
-        }
+        let notes = notes(root, ipv6 && !can_ipv6)?;
         let versions = (ipv4, ipv6 && can_ipv6);
         let options = match request.connections {
             None => Options::for_host(root, versions)?,
             Some(connections) => Options::with_room(connections, root, versions)?,
         };
+        let drivers = look_at(with_xdp(), links.iter().filter(|link| chosen.contains(&link.name)))?;
         let wanted = Wanted {
+            xdp: if request.xdp { fitting(&drivers)? } else { Vec::new() },
             interfaces: chosen,
             connections: options.connections,
             connections6: options.connections6,
@@ -195,7 +197,17 @@ impl FastpathPlan {
             rule.excluded = rule.is_covered(&wanted.excluded);
         }
         let carries_ipv6 = ipv6 && can_ipv6;
-        Ok(FastpathPlan { wanted, kept, left_out, memory_bytes, carries_ipv6, bypassed, skipped, notes })
+        Ok(FastpathPlan {
+            wanted,
+            kept,
+            left_out,
+            memory_bytes,
+            carries_ipv6,
+            bypassed,
+            skipped,
+            drivers,
+            notes,
+        })
     }
 
     /// Rules, programs and filters that carried packets would not meet, and that could decide otherwise about them. A rule whose flows
@@ -208,6 +220,36 @@ impl FastpathPlan {
         let of_filter = |filter: &Skipped| Objection { text: filter.to_string(), exclusions: Vec::new() };
         self.bypassed.iter().filter(counts).map(of_rule).chain(filters.map(of_filter)).collect()
     }
+}
+
+fn notes(root: &ProcRoot, without_ipv6: bool) -> Result<Vec<String>> {
+    let mut notes = Vec::new();
+    if without_ipv6 {
+        notes.push(
+            "IPv6 stays with the kernel: this kernel lacks BPF_F_IPV6 (Linux 6.16, or a stable series with the correction)"
+                .into(),
+        );
+    }
+    if sysctl::get_optional(root, "net.netfilter.nf_conntrack_acct")?.is_some_and(|v| v.trim() == "1") {
+        notes.push(
+            "nf_conntrack_acct is on: conntrack does not count carried packets, so its numbers will be too low"
+                .into(),
+        );
+    }
+    Ok(notes)
+}
+
+/// Names of the interfaces with XDP.
+fn fitting(drivers: &[XdpInterface]) -> Result<Vec<String>> {
+    let names: Vec<String> = drivers.iter().filter(|d| !d.is_unfit()).map(|d| d.name.clone()).collect();
+    if !names.is_empty() {
+        return Ok(names);
+    }
+    let why = |driver: &XdpInterface| {
+        format!("{}: {}", driver.name.escape_default(), driver.incoming.as_deref().unwrap_or_default())
+    };
+    let all: Vec<String> = drivers.iter().map(why).collect();
+    Err(Error::Interface(format!("no interface can carry by XDP: {}", all.join("; "))))
 }
 
 /// Something that could decide otherwise about packets that do not meet it.
@@ -263,8 +305,15 @@ fn choose(asked: &[String], links: &[Link], root: &ProcRoot) -> Result<(Vec<Stri
     Ok((chosen, left_out))
 }
 
+/// The kinds of interfaces for XDP.
+fn with_xdp() -> Xdp {
+    if std::env::var_os(SINGLE_FRAMES).is_some() { Xdp::SingleFrames } else { Xdp::Cards }
+}
+
 /// In the environment of the process that keeps a fast path: the probe of TCX fails. For tests on kernels that have it.
 const WITHOUT_TCX: &str = "WEIR_TEST_WITHOUT_TCX";
+/// In the same environment: XDP at veth devices, whose other ends send single packets only. For tests without a network card.
+const SINGLE_FRAMES: &str = "WEIR_TEST_SINGLE_FRAMES";
 /// ARPHRD_LOOPBACK (linux/if_arp.h).
 const LOOPBACK: u32 = 772;
 

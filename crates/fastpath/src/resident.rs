@@ -71,6 +71,9 @@ impl Resident {
         for interface in &wanted.interfaces {
             fastpath.attach(interface)?;
         }
+        for interface in &wanted.xdp {
+            fastpath.attach_xdp(interface)?;
+        }
         let fastpath = Arc::new(fastpath);
         let keeper = Keeper::start(&fastpath)?;
         let begun = Instant::now();
@@ -200,6 +203,8 @@ impl Resident {
             changes: self.fastpath.changes(),
             directions: self.fastpath.live()?,
             reasons: status.reasons.iter().map(reason).collect(),
+            by_xdp: status.by_xdp.iter().map(reason).collect(),
+            drivers: self.fastpath.xdp_interfaces(),
             lessons: status.lessons.iter().map(lesson).collect(),
         })
     }

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AttachedBy, ChangeCount, Error, Exclusion, Flow, Lesson, Protocol, Reason, Result, Top, Wanted, WayOut,
+    XdpInterface,
 };
 
 const NAME: &str = "weir-fastpath";
@@ -95,6 +96,12 @@ pub struct Now {
     pub directions: u64,
     /// Packets that came in, by reason; those with none are left out.
     pub reasons: Vec<ReasonCount>,
+    /// Packets that XDP saw, by its verdict; those with none are left out. It left all but the carried ones to tc.
+    #[serde(default)]
+    pub by_xdp: Vec<ReasonCount>,
+    /// The interfaces with XDP.
+    #[serde(default)]
+    pub drivers: Vec<XdpInterface>,
     /// Attempts to learn a flow, by result; those with none are left out.
     pub lessons: Vec<LessonCount>,
 }

@@ -105,6 +105,7 @@ fn root_filters_of_an_ended_process_carry_nothing_and_are_found_and_removed() {
         connections6: 64,
         packets: 2,
         excluded: Vec::new(),
+        xdp: Vec::new(),
     };
     let setup = Setup { wanted, trial: None, kept: ExclusionStore::in_folder(path) };
     let resident = world.gateway.run(|| Resident::begin(setup).unwrap()).unwrap();

@@ -25,6 +25,7 @@ fn wanted(interfaces: &[&str], excluded: &[&str]) -> Wanted {
         connections6: 64,
         packets: 2,
         excluded: excluded.iter().map(|text| text.parse().unwrap()).collect(),
+        xdp: Vec::new(),
     }
 }
 

@@ -47,6 +47,7 @@ impl Kept {
                 connections6: NONE,
                 packets: setup.packets,
                 excluded: excluded.map_err(Error::Recipe)?,
+                xdp: Vec::new(),
             };
             // A folder that is not there: what the user of this machine excluded is of no concern here.
             let kept = ExclusionStore::in_folder(Path::new("/nonexistent"));

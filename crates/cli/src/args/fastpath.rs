@@ -107,6 +107,9 @@ pub(crate) struct WhatArgs {
     /// Room for N connections of each version of IP, 64 to 16777216 (default: nf_conntrack_max, within a sixteenth of the memory)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(64..=1 << 24))]
     pub(crate) connections: Option<u32>,
+    /// Carry in the drivers of network cards (XDP) where they have it; tc carries the rest
+    #[arg(long)]
+    pub(crate) xdp: bool,
     #[command(flatten)]
     pub(crate) netns: NetnsArgs,
 }

@@ -29,6 +29,7 @@
 #include "packet.h"
 #include "carry.h"
 #include "tally.h"
+#include "xdp.h"
 #include "learn.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
@@ -116,6 +117,28 @@ int fastpath_in(struct __sk_buff *skb)
 	}
 	// TCX_NEXT: programs behind this one are asked, too, then the kernel.
 	return at == WEIR_FAILED ? TC_ACT_SHOT : TC_ACT_UNSPEC;
+}
+
+// The same in a driver. The program at tc counts the packets that this one passes on.
+SEC("xdp")
+int fastpath_xdp(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	__u32 goes_by = 0, at, bytes = end - data;
+	struct weir_count *mine;
+	struct arrived p = {};
+
+	at = arrive_by_xdp(ctx, &p, data, end, &goes_by);
+	mine = bpf_map_lookup_elem(&xdp_counts, &at);
+	if (mine) {
+		mine->packets++;
+		mine->bytes += bytes;
+	}
+	if (at != WEIR_CARRIED)
+		return XDP_PASS;
+	if (control.counting)
+		tally(&p, bytes);
+	return bpf_redirect(goes_by, 0);
 }
 
 // True if the packet that leaves is the one that was carried last on this core.

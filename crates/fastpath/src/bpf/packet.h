@@ -128,7 +128,7 @@ static __always_inline __u32 marked6(const struct ipv6hdr *ip)
 	return ip->payload_len;
 }
 
-// `teaches`: when it leaves it may teach its flow, and must be told apart from others.
+// `teaches`: it gets a mark, by which it is known when it leaves and may teach its flow.
 static __always_inline enum weir_reason read4(struct extent x, struct arrived *p, void *net, void *end, bool teaches)
 {
 	__u32 length, room = x.bytes - ETH_HLEN;

@@ -83,6 +83,8 @@ enum weir_reason {
 	WEIR_CHANGING,
 	// The kernel could not rewrite it (no memory): dropped.
 	WEIR_FAILED,
+	// XDP leaves it to tc: something at one of its interfaces must see it, or it leaves with a mark or a priority.
+	WEIR_NOT_BY_XDP,
 	// How many there are.
 	WEIR_REASONS,
 };
@@ -295,6 +297,21 @@ struct weir_entry {
 	__be32 destination[4];
 	// As they leave.
 	__be32 ports;
+};
+
+// Packets may come in there past the kernel.
+#define WEIR_PORT_TAKES 1
+// Packets may leave there past the kernel.
+#define WEIR_PORT_GIVES 2
+
+// An interface, for the program at XDP.
+struct weir_port {
+	// Its Ethernet address, the first four bytes as they lie.
+	__u32 mac;
+	// The last two.
+	__u16 mac_end;
+	// See WEIR_PORT_TAKES and the following.
+	__u16 does;
 };
 
 // Packets and bytes.

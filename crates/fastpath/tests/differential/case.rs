@@ -43,13 +43,13 @@ impl Case {
     }
 }
 
-/// The next case of a flow.
-pub(crate) fn draw(random: &mut ChaCha8Rng, flow: &Flow, number: u32) -> Case {
+/// The next case of a flow. `offloads`: it may leave work to an interface.
+pub(crate) fn draw(random: &mut ChaCha8Rng, flow: &Flow, number: u32, offloads: bool) -> Case {
     let from = if random.random_bool(0.5) { End::Inside } else { End::Server };
     if random.random_bool(0.08) {
         return Case::of(from, icmp_error(random, flow, from, number));
     }
-    if random.random_bool(0.25) {
+    if offloads && random.random_bool(0.25) {
         return offload::draw(random, flow, from, number);
     }
     let upper = flow.draw(random, from);

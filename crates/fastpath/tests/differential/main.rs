@@ -17,15 +17,14 @@ use std::time::{Duration, Instant};
 
 use case::Case;
 use flow::{ACK, Flow, PSH, RST};
-use offload::Offload;
 use packet::{TCP, UDP};
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use side::{Arrival, Arrivals, End, Side};
-use weir_fastpath::{Lesson, Reason};
+use weir_fastpath::{Lesson, Reason, Xdp};
 use weir_sys::privilege::test_needs_root;
-use world::until;
+use world::{Inside, until};
 
 const CASES: u32 = 600;
 /// Flows of which each run holds as many; half of them are TCP.
@@ -41,6 +40,8 @@ struct Run {
     /// Number of the next packet or marker.
     number: u32,
     name: String,
+    /// Single packets alone, which XDP carries.
+    by_xdp: bool,
     /// Cases in which the two differed as they may.
     differed: u32,
     arrived: u32,
@@ -49,15 +50,17 @@ struct Run {
 }
 
 impl Run {
-    fn new(ipv6: bool, seed: u64) -> Run {
+    fn new(ipv6: bool, seed: u64, xdp: Xdp) -> Run {
+        let inside = if xdp == Xdp::Off { Inside::Bridge } else { Inside::SingleFrames };
         let mut run = Run {
-            plain: Side::new(ipv6, false),
-            fast: Side::new(ipv6, true),
+            plain: Side::new(ipv6, inside, None),
+            fast: Side::new(ipv6, inside, Some(xdp)),
             random: ChaCha8Rng::seed_from_u64(seed),
             flows: Vec::new(),
             ports: 4000..,
             number: 1,
-            name: format!("seed {seed}, IPv{}", if ipv6 { 6 } else { 4 }),
+            name: format!("seed {seed}, IPv{}, XDP {xdp:?}", if ipv6 { 6 } else { 4 }),
+            by_xdp: xdp != Xdp::Off,
             differed: 0,
             arrived: 0,
             carried_whole: [0; 2],
@@ -121,8 +124,10 @@ impl Run {
         if plain == fast {
             return !plain[far].is_empty();
         }
-        let permitted = case.permitted.clone().map(|packet| Arrival { offload: Offload::default(), packet });
-        let may_differ = permitted.is_some_and(|arrival| fast[far] == [arrival] && fast[1 - far].is_empty());
+        let may_differ = case.permitted.as_ref().is_some_and(|permitted| {
+            matches!(&fast[far][..], [arrival] if arrival.packet == *permitted && arrival.offload.is_none())
+                && fast[1 - far].is_empty()
+        });
         assert!(may_differ, "{}: {}", self.name, told(case, &plain, &fast));
         self.differed += 1;
         !plain[far].is_empty()
@@ -174,7 +179,7 @@ impl Run {
         for _ in 0..CASES {
             let n = self.random.random_range(0..self.flows.len());
             let number = self.numbers(2);
-            let case = case::draw(&mut self.random, &self.flows[n], number);
+            let case = case::draw(&mut self.random, &self.flows[n], number, !self.by_xdp);
             // Only a flow that is in the table is barred; conntrack knows a FIN of any flow.
             let is_known = self.verdicts(n).iter().any(|v| ![Reason::Unknown, Reason::NoLease].contains(v));
             self.take_step(n, &case);
@@ -198,7 +203,13 @@ impl Run {
         assert!(self.arrived > CASES / 2, "{} cases arrived", self.arrived);
         // About as many packets as cases are carried; the lease of a slow machine may end for a while.
         assert!(carried > u64::from(CASES) / 5, "{status:?}");
-        assert!(self.carried_whole.iter().all(|n| *n > 0), "no super-packet was carried: {status:?}");
+        if self.by_xdp {
+            // All but those of the time before the first look at the interfaces.
+            let by_xdp = status.packets_by_xdp(Reason::Carried);
+            assert!(by_xdp > u64::from(CASES) / 5, "{by_xdp} packets carried by XDP: {status:?}");
+        } else {
+            assert!(self.carried_whole.iter().all(|n| *n > 0), "no super-packet was carried: {status:?}");
+        }
     }
 }
 
@@ -219,13 +230,13 @@ fn told(case: &Case, plain: &Arrivals, fast: &Arrivals) -> String {
     text
 }
 
-fn compare(ipv6: bool) {
+fn compare(ipv6: bool, xdp: Xdp) {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let began = Instant::now();
     let limit = Duration::from_secs(number("WEIR_FASTPATH_SECONDS").unwrap_or(0));
     let mut seed = number("WEIR_FASTPATH_SEED").unwrap_or(1);
     loop {
-        Run::new(ipv6, seed).cases();
+        Run::new(ipv6, seed, xdp).cases();
         seed += 1;
         if began.elapsed() >= limit {
             return;
@@ -236,14 +247,28 @@ fn compare(ipv6: bool) {
 #[test]
 fn root_ipv4_arrives_as_without_the_fast_path() {
     if !test_needs_root() {
-        compare(false);
+        compare(false, Xdp::Off);
     }
 }
 
 #[test]
 fn root_ipv6_arrives_as_without_the_fast_path() {
     if !test_needs_root() {
-        compare(true);
+        compare(true, Xdp::Off);
+    }
+}
+
+#[test]
+fn root_ipv4_arrives_by_xdp_as_without_the_fast_path() {
+    if !test_needs_root() {
+        compare(false, Xdp::SingleFrames);
+    }
+}
+
+#[test]
+fn root_ipv6_arrives_by_xdp_as_without_the_fast_path() {
+    if !test_needs_root() {
+        compare(true, Xdp::SingleFrames);
     }
 }
 
@@ -253,7 +278,7 @@ fn root_a_flow_that_was_reset_is_carried_again_behind_a_syn_or_in_its_time() {
     if test_needs_root() {
         return;
     }
-    let mut run = Run::new(false, 1);
+    let mut run = Run::new(false, 1, Xdp::Off);
     let reset = |run: &mut Run| {
         // Not the number that is next, which would close the connection.
         run.flows[0].arrived(End::Server, 1000);

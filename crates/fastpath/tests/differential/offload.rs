@@ -18,6 +18,8 @@ const SEGMENTS: usize = 30;
 
 /// VIRTIO_NET_HDR_F_NEEDS_CSUM: the packet holds the sum of its pseudo header only.
 const NEEDS_SUM: u8 = 1;
+/// VIRTIO_NET_HDR_F_DATA_VALID.
+const VALID_SUM: u8 = 2;
 /// VIRTIO_NET_HDR_GSO_*.
 const TCPV4: u8 = 1;
 const TCPV6: u8 = 4;
@@ -55,6 +57,11 @@ impl Offload {
         let word = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
         let (segment, sum_at, sum_within) = (word(4), word(6), word(8));
         Offload { flags: bytes[0], kind: bytes[1], linear: 0, segment, sum_at, sum_within }
+    }
+
+    /// Nothing is left to an interface. It may have checked the sum.
+    pub(crate) fn is_none(self) -> bool {
+        Offload { flags: self.flags & !VALID_SUM, ..self } == Offload::default()
     }
 
     pub(crate) fn has_segments(self) -> bool {

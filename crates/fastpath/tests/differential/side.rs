@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
-use weir_fastpath::{Options, Reason};
+use weir_fastpath::{Options, Reason, Xdp};
 use weir_netlink::Rtnetlink;
 use weir_netlink::conntrack::Tuple;
 use weir_netlink::ethtool::Ethtool;
@@ -13,7 +13,7 @@ use weir_wire::checksum::Sum;
 
 use crate::offload::Offload;
 use crate::packet::{Ends, FRAGMENT, ICMP, ICMPV6, MARKER, TCP, marker};
-use crate::world::{Carried, NatWorld, PATIENCE, sh};
+use crate::world::{Carried, Inside, NatWorld, PATIENCE, sh};
 
 /// The port that inside hosts call, and the one that the server gets.
 pub(crate) const CALLED: [(u16, u16); 2] = [(5000, 5000), (8000, 5001)];
@@ -67,12 +67,13 @@ pub(crate) struct Arrival {
 pub(crate) type Arrivals = [Vec<Arrival>; 2];
 
 impl Side {
-    pub(crate) fn new(ipv6: bool, with_fastpath: bool) -> Side {
-        let world = NatWorld::new(ipv6);
+    /// With the fast path by that; `None`: without it.
+    pub(crate) fn new(ipv6: bool, inside: Inside, fastpath: Option<Xdp>) -> Side {
+        let world = NatWorld::with(ipv6, inside);
         prepare(&world, ipv6);
-        let inside = Port::new(&world.inside[0], &world.gateway, "br0");
+        let inside = Port::new(&world.inside[0], &world.gateway, inside.interface());
         let server = Port::new(&world.server, &world.gateway, "out0");
-        let carried = with_fastpath.then(|| world.carried(EARLY));
+        let carried = fastpath.map(|xdp| world.carried(Options { xdp, ..EARLY }));
         Side { world, carried, ipv6, inside, server }
     }
 
@@ -194,15 +195,17 @@ fn hide_fragment(packet: &mut [u8]) {
 /// Ports are translated, too; the gateway answers each bad packet; and the hosts at the ends answer nothing by themselves.
 fn prepare(world: &NatWorld, ipv6: bool) {
     // The inside gets segments one by one and their checksums whole, the server what the interface leaves to the other end.
-    let offloads = ["tso", "tx-udp-segmentation", "tx"].map(|name| (name.to_owned(), false));
-    world.gateway.run(|| Ethtool::open().unwrap().set("p0", &offloads.into()).unwrap()).unwrap();
+    if world.kind == Inside::Bridge {
+        let offloads = ["tso", "tx-udp-segmentation", "tx"].map(|name| (name.to_owned(), false));
+        world.gateway.run(|| Ethtool::open().unwrap().set("p0", &offloads.into()).unwrap()).unwrap();
+    }
     let ip = if ipv6 { "ip6" } else { "ip" };
-    let server = world.server_address;
+    let (server, near) = (world.server_address, world.kind.interface());
     let to = if ipv6 { format!("[{server}]:{}", CALLED[1].1) } else { format!("{server}:{}", CALLED[1].1) };
     let mut script = format!("add chain {ip} nat d {{ type nat hook prerouting priority dstnat; }}\n");
     for protocol in ["tcp", "udp"] {
         script += &format!(
-            "add rule {ip} nat d iifname br0 {ip} daddr {server} {protocol} dport {} dnat to {to}\n",
+            "add rule {ip} nat d iifname {near} {ip} daddr {server} {protocol} dport {} dnat to {to}\n",
             CALLED[1].0
         );
     }

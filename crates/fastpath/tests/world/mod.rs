@@ -7,13 +7,35 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir_fastpath::{Fastpath, Keeper, Options, Reason, Status};
+use weir_fastpath::{Fastpath, Keeper, Options, Reason, Status, Xdp};
+use weir_netlink::ethtool::Ethtool;
 use weir_sys::NetNs;
 
 /// Nothing here takes this long unless it is broken.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How the inside hosts are connected to the gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inside {
+    /// Both by one bridge, `br0`.
+    Bridge,
+    /// The first one by a veth, `in0`, and the second one not at all. No end of a veth leaves work to its interface, so that XDP is sound.
+    SingleFrames,
+}
+
+impl Inside {
+    /// The gateway's interface.
+    pub fn interface(self) -> &'static str {
+        if self == Inside::Bridge { "br0" } else { "in0" }
+    }
+
+    fn hosts(self) -> usize {
+        if self == Inside::Bridge { 2 } else { 1 }
+    }
+}
+
 pub struct NatWorld {
+    pub kind: Inside,
     pub inside: [NetNs; 2],
     pub gateway: NetNs,
     pub server: NetNs,
@@ -25,6 +47,10 @@ pub struct NatWorld {
 impl NatWorld {
     /// Both inside hosts are on one bridge, `br0`, of the gateway; `out0` leads to the server.
     pub fn new(ipv6: bool) -> NatWorld {
+        NatWorld::with(ipv6, Inside::Bridge)
+    }
+
+    pub fn with(ipv6: bool, kind: Inside) -> NatWorld {
         let [first, second, gateway, server] = [(); 4].map(|()| NetNs::create().unwrap());
         let handle = |ns: &NetNs| format!("/proc/{}/fd/{}", std::process::id(), ns.as_fd().as_raw_fd());
         let (length, nodad, any, version, ip) =
@@ -38,7 +64,9 @@ impl NatWorld {
         let quiet =
             if ipv6 { "net.ipv6.conf.default.accept_dad=0" } else { "net.ipv6.conf.default.disable_ipv6=1" };
         sh(&gateway, &format!("sysctl -q {quiet}"));
-        sh(&gateway, "ip link add br0 type bridge && ip link set br0 up");
+        if kind == Inside::Bridge {
+            sh(&gateway, "ip link add br0 type bridge && ip link set br0 up");
+        }
         // The bridge would show every packet to conntrack, and put fragments together, before the programs see it.
         for name in ["iptables", "ip6tables"] {
             sh(
@@ -46,16 +74,34 @@ impl NatWorld {
                 &format!("f=/proc/sys/net/bridge/bridge-nf-call-{name}; test ! -e $f || echo 0 >$f"),
             );
         }
-        for (ns, port) in [(&first, "p0"), (&second, "p1")] {
+        let ports: &[_] = match kind {
+            Inside::Bridge => &[(&first, "p0"), (&second, "p1")],
+            Inside::SingleFrames => &[(&first, "in0")],
+        };
+        for (ns, port) in ports {
             sh(&gateway, &format!("ip link add {port} type veth peer name e0 netns {}", handle(ns)));
-            sh(&gateway, &format!("ip link set {port} master br0 up"));
+            if kind == Inside::Bridge {
+                sh(&gateway, &format!("ip link set {port} master br0 up"));
+            }
         }
         sh(&gateway, &format!("ip link add out0 type veth peer name e0 netns {}", handle(&server)));
-        let ends = [(&first, "e0"), (&second, "e0"), (&gateway, "br0"), (&gateway, "out0"), (&server, "e0")];
-        for ((ns, link), address) in ends.into_iter().zip(addresses) {
+        let near = kind.interface();
+        let ends = [(&first, "e0"), (&second, "e0"), (&gateway, near), (&gateway, "out0"), (&server, "e0")];
+        let ends = ends.into_iter().zip(addresses);
+        let ends: Vec<_> =
+            ends.filter(|((ns, _), _)| kind == Inside::Bridge || !std::ptr::eq(*ns, &second)).collect();
+        if kind == Inside::SingleFrames {
+            for ((ns, link), _) in &ends {
+                let offloads = [("tso", false), ("tx", false), ("gro", true)];
+                let offloads = offloads.map(|(name, on)| (name.to_owned(), on)).into();
+                ns.run(|| Ethtool::open().unwrap().set(link, &offloads).unwrap()).unwrap();
+            }
+        }
+        for ((ns, link), address) in ends {
             sh(ns, &format!("ip addr add {address}/{length} dev {link} {nodad}; ip link set {link} up"));
         }
-        for ns in [&first, &second] {
+        let hosts = [&first, &second];
+        for ns in hosts.into_iter().take(kind.hosts()) {
             sh(ns, &format!("ip route add {any} via {}", addresses[2]));
         }
         sh(&gateway, &format!("sysctl -q net.ipv{version}.conf.all.forwarding=1"));
@@ -68,6 +114,7 @@ impl NatWorld {
         );
         let [a, b, _, gateway_outside, server_address] = addresses.map(|a| a.parse::<IpAddr>().unwrap());
         let world = NatWorld {
+            kind,
             inside: [first, second],
             gateway,
             server,
@@ -83,7 +130,7 @@ impl NatWorld {
     fn wait_until_there_is_a_way(&self) {
         let server = self.server_udp(7777);
         server.set_nonblocking(true).unwrap();
-        for n in 0..2 {
+        for n in 0..self.kind.hosts() {
             let client = self.udp(&self.inside[n], self.inside_addresses[n], 7778);
             until("a way", || {
                 client.send_to(b"?", server.local_addr().unwrap()).unwrap();
@@ -97,8 +144,12 @@ impl NatWorld {
         self.gateway
             .run(|| {
                 let fastpath = Fastpath::load(options).unwrap();
-                fastpath.attach("br0").unwrap();
-                fastpath.attach("out0").unwrap();
+                for interface in [self.kind.interface(), "out0"] {
+                    fastpath.attach(interface).unwrap();
+                    if options.xdp != Xdp::Off {
+                        fastpath.attach_xdp(interface).unwrap();
+                    }
+                }
                 let fastpath = Arc::new(fastpath);
                 let keeper = Keeper::start(&fastpath).unwrap();
                 Carried { fastpath, keeper: Some(keeper) }

@@ -23,8 +23,13 @@ pub(super) const PAGES: &[Page] = &[
     Page {
         command: "fastpath plan",
         text: "Shows the interfaces that forward, the room and memory of the table, and the rules that carried packets would not meet \
-               any more. Needs root: programs are loaded for a moment, and attached to nothing.",
-        examples: &["weir fastpath plan", "weir fastpath plan -i eth0 -i eth1 --json"],
+               any more. With --xdp also which drivers can carry by XDP, as the kernel announces it (Linux 6.3). Needs root: \
+               programs are loaded for a moment, and attached to nothing.",
+        examples: &[
+            "weir fastpath plan",
+            "weir fastpath plan --xdp",
+            "weir fastpath plan -i eth0 -i eth1 --json",
+        ],
         codes: &[
             (2, "an interface does not fit"),
             (3, "no interface here forwards packets"),
@@ -37,10 +42,13 @@ pub(super) const PAGES: &[Page] = &[
                Refuses where a rule decides packet by packet (limits, quotas, queues), and prints the --exclude values that leave \
                its flows to the kernel, if it asks for addresses, ports, a protocol or a version of IP. With those values, or any \
                that cover all of its flows, it does not refuse. Kept exclusions do not count, since they may end at any time. \
-               --force applies it nevertheless. Needs root.",
+               --force applies it nevertheless.\n\nWith --xdp, drivers of network cards carry packets before the kernel makes \
+               anything of them. Such packets meet no queueing discipline, no program or filter of tc and no tcpdump. tc carries as \
+               without --xdp if one of these decides, and flows that leave with a mark or a priority. `weir fastpath plan --xdp` shows which interfaces fit. Attaching may interrupt a link for a moment. Needs root.",
         examples: &[
             "weir fastpath apply",
             "weir fastpath apply -i eth0 -i eth1 --confirm-within 5m",
+            "weir fastpath apply --xdp",
             "weir fastpath apply --exclude 192.0.2.0/24 --exclude 0.0.0.0/0:53/udp",
         ],
         codes: &[

@@ -7,7 +7,9 @@ mod status;
 
 use std::fmt::Write as _;
 
-use weir_fastpath::{Effect, ExclusionStore, FastpathPlan, Objection, Request, Visit, Wanted, leftovers};
+use weir_fastpath::{
+    Effect, ExclusionStore, FastpathPlan, Objection, Request, Visit, Wanted, XdpInterface, leftovers,
+};
 use weir_guard::Change;
 use weir_sys::ProcRoot;
 use weir_text::units;
@@ -73,6 +75,7 @@ fn make(what: &WhatArgs) -> Result<FastpathPlan, Failure> {
         excluded: what.excluded.clone(),
         packets: what.packets,
         connections: what.connections,
+        xdp: what.xdp,
         kept: ExclusionStore::usual()?.read()?,
     };
     Ok(FastpathPlan::make(&request, &ProcRoot::default())?)
@@ -108,6 +111,9 @@ fn page(plan: &FastpathPlan) -> String {
         ),
     };
     let _ = writeln!(page, "a flow is carried after {} packets of one direction", wanted.packets);
+    if !wanted.xdp.is_empty() {
+        page.push_str(&driver_lines(&plan.drivers));
+    }
     for exclusion in &wanted.excluded {
         let _ = writeln!(page, "left to the kernel: {exclusion}");
     }
@@ -135,6 +141,25 @@ fn page(plan: &FastpathPlan) -> String {
         let _ = writeln!(page, "  {}", line(&rule.to_string()));
     }
     page
+}
+
+/// The packets that XDP carries at interfaces, and why not the rest.
+pub(super) fn driver_lines(drivers: &[XdpInterface]) -> String {
+    let mut text = "carried by XDP:\n".to_owned();
+    for driver in drivers {
+        let _ = writeln!(text, "  {}: {}", line(&driver.name), line(&what_xdp_carries(driver)));
+    }
+    text
+}
+
+fn what_xdp_carries(driver: &XdpInterface) -> String {
+    match (&driver.incoming, &driver.outgoing) {
+        (None, None) => "packets that come in or leave".into(),
+        (None, Some(why)) => format!("packets that come in; those that leave not: {why}"),
+        (Some(why), None) => format!("packets that leave; those that come in not: {why}"),
+        (Some(why), Some(other)) if why == other => format!("nothing: {why}"),
+        (Some(why), Some(other)) => format!("nothing: {why}; {other}"),
+    }
 }
 
 /// Each with the exclusions that would leave its flows to the kernel.

@@ -10,7 +10,7 @@ use weir_guard::{ChangeGuard, Phase};
 use weir_text::units;
 
 use super::exclude::kept_lines;
-use super::{BY, line};
+use super::{BY, driver_lines, line};
 use crate::args::fastpath::StatusArgs;
 use crate::commands::on_trial::{needs_root, trial_line};
 use crate::documents::{FastpathStatus, StatusSet, print_json};
@@ -126,6 +126,9 @@ fn page(now: &Now) -> String {
         AttachedBy::Tcx => "attached by TCX\n",
         AttachedBy::Clsact => "attached by clsact: this kernel has no TCX; if the process is killed, the filters stay and carry nothing\n",
     });
+    if !now.drivers.is_empty() {
+        page.push_str(&driver_lines(&now.drivers));
+    }
     for exclusion in &now.wanted.excluded {
         let _ = writeln!(page, "left to the kernel: {exclusion}");
     }
@@ -137,6 +140,16 @@ fn page(now: &Now) -> String {
     }
     let _ = writeln!(page, "\n{:>16} {:>20}  packets that came in", "packets", "bytes");
     for count in &now.reasons {
+        let _ = writeln!(page, "{:>16} {:>20}  {}", count.packets, count.bytes, count.reason.words());
+    }
+    if !now.by_xdp.is_empty() {
+        let _ = writeln!(
+            page,
+            "\n{:>16} {:>20}  of them XDP saw first, and left all but the carried to tc",
+            "packets", "bytes"
+        );
+    }
+    for count in &now.by_xdp {
         let _ = writeln!(page, "{:>16} {:>20}  {}", count.packets, count.bytes, count.reason.words());
     }
     if !now.lessons.is_empty() {
@@ -201,7 +214,7 @@ fn listing(flows: &[Flow]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use weir_fastpath::{Change, Protocol, ReasonCount, TopFlow, Wanted};
+    use weir_fastpath::{Change, Protocol, ReasonCount, TopFlow, Wanted, XdpInterface};
 
     use super::*;
 
@@ -213,6 +226,7 @@ mod tests {
             connections6: 64,
             packets: 8,
             excluded: Vec::new(),
+            xdp: Vec::new(),
         };
         let count = |reason, packets| ReasonCount { reason, packets, bytes: 100 * packets };
         Now {
@@ -231,6 +245,12 @@ mod tests {
             changes: vec![ChangeCount { change: Change::Routes, times: 3 }],
             directions: 2,
             reasons: vec![count(Reason::Carried, 75), count(Reason::Unknown, 25)],
+            by_xdp: vec![count(Reason::Carried, 60)],
+            drivers: vec![XdpInterface {
+                name: "in0".into(),
+                incoming: None,
+                outgoing: Some("its queueing discipline htb decides about them".into()),
+            }],
             lessons: Vec::new(),
         }
     }
@@ -242,6 +262,8 @@ mod tests {
         assert!(page.contains("its flow is not in the table"), "{page}");
         assert!(page.contains("left to the kernel until exclude --remove: 192.0.2.0/24:53/udp"), "{page}");
         assert!(page.lines().all(|line| line.chars().count() <= 100), "{page}");
+        assert!(page.contains("  in0: packets that come in; those that leave not: its queueing"), "{page}");
+        assert!(page.contains("              60                 6000  carried\n"), "{page}");
         let mut paused = now(&["in0", "out0"]);
         paused.paused = true;
         assert!(super::page(&paused).contains("paused"), "a pause is said first");
