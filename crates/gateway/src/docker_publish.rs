@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::iptables::{self, Backend};
 use crate::nft::{self, Table};
+use crate::options::FastpathOption;
 use crate::tuned::{self, Tuning};
 use crate::{
     Carried, Error, Expectation, Family, Journal, Place, Role, Topology, Variant, docker_engine, fastpath,
@@ -27,8 +28,9 @@ pub struct DockerPublish {
     /// Profiles by which the gateway is tuned afterwards, by `weir tune apply` and `weir tune confirm` themselves; the end of the
     /// variant is `weir tune rollback`.
     pub tuned: Vec<Tuning>,
-    /// Carry established connections by weir's BPF flow table beside these rules (`weir-fastpath`).
-    pub fastpath: bool,
+    /// Carry established connections by weir's BPF flow table beside these rules: `true`, `"xdp"` for in drivers, too, or a
+    /// table `{ hook = "xdp", packets = 1 }`.
+    pub fastpath: FastpathOption,
 }
 
 /// Who makes the rules of a published port.
@@ -131,7 +133,10 @@ impl Variant for DockerPublish {
             Engine::Rules => format!("published container port, an engine's rules by {rules}"),
             Engine::Docker => "published container port, by Docker Engine".to_owned(),
         };
-        let published = if self.fastpath { format!("{published}, fast path") } else { published };
+        let published = match self.fastpath.describe() {
+            Some(how) => format!("{published}, {how}"),
+            None => published,
+        };
         let profiles: Vec<&str> = self.tuned.iter().map(|tuning| tuning.profile()).collect();
         if profiles.is_empty() {
             published
@@ -140,13 +145,17 @@ impl Variant for DockerPublish {
         }
     }
     fn validate(&self) -> Result<(), String> {
+        self.fastpath.validate()?;
         if let Some(twice) = self.tuned.iter().enumerate().find(|(n, one)| self.tuned[..*n].contains(one)) {
             return Err(format!("tuned: {} stands there twice", twice.1.profile()));
         }
         if self.engine == Engine::Docker && self.backend == PublishBackend::Nft {
             return Err("backend: engine = \"docker\" chooses by itself; leave backend out".into());
         }
-        if self.fastpath && !self.tuned.is_empty() {
+        if self.fastpath.is_by_xdp() {
+            return Err("fastpath = \"xdp\": the bridge of the containers has no driver with XDP".into());
+        }
+        if self.fastpath.is_on() && !self.tuned.is_empty() {
             return Err(
                 "fastpath: the programs of `tuned` carry the published ports already; leave one out".into()
             );
@@ -190,9 +199,7 @@ impl Variant for DockerPublish {
             (Engine::Rules, PublishBackend::Nft) => DockerPublish::table(place).apply(journal)?,
         }
         routed::forward(place, journal)?;
-        if self.fastpath {
-            fastpath::begin(place, journal)?;
-        }
+        fastpath::begin(self.fastpath, place, journal)?;
         if self.tuned.is_empty() {
             return Ok(());
         }
@@ -206,16 +213,16 @@ impl Variant for DockerPublish {
         if role != Role::Gateway {
             return Ok(());
         }
-        if self.fastpath {
+        if self.fastpath.is_on() {
             fastpath::verify(place)?;
         }
         if self.tuned.is_empty() { Ok(()) } else { tuned::verify(place) }
     }
     fn has_fastpath(&self) -> bool {
-        self.fastpath
+        self.fastpath.is_on()
     }
     fn carried(&self, place: &Place) -> Result<Option<Carried>, Error> {
-        self.fastpath.then(|| fastpath::carried(place)).transpose()
+        self.fastpath.is_on().then(|| fastpath::carried(place)).transpose()
     }
     fn expectation(&self, place: &Place) -> Expectation {
         Expectation {

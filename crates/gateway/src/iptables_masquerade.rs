@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::extra_rules::{ExtraRules, Filter};
 use crate::iptables::{self, Backend};
-use crate::options::{Allocation, MssClamp, PortRange, Timeouts};
+use crate::options::{Allocation, FastpathOption, MssClamp, PortRange, Timeouts};
 use crate::source_nat::{Options, SourceNat};
 use crate::{Error, Journal, Place, Role};
 
@@ -29,8 +29,9 @@ pub struct Masquerade {
     pub conntrack_timeouts: Timeouts,
     /// Extra rules and routes on the gateway: `{ rules = 1000, routes = 10000 }`.
     pub extra: ExtraRules,
-    /// Carry established connections by weir's BPF flow table beside these rules (`weir-fastpath`).
-    pub fastpath: bool,
+    /// Carry established connections by weir's BPF flow table beside these rules: `true`, `"xdp"` for in drivers, too, or a
+    /// table `{ hook = "xdp", packets = 1 }`.
+    pub fastpath: FastpathOption,
 }
 
 /// One rule of iptables (nf_tables back end) masquerades what the initiator sends out.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::extra_rules::ExtraRules;
 use crate::nft::{self, Source, Table};
-use crate::options::{MssClamp, PortRange, Timeouts};
+use crate::options::{FastpathOption, MssClamp, PortRange, Timeouts};
 use crate::source_nat::{Options, SourceNat, options_of};
 use crate::{Error, Journal, Place};
 
@@ -26,8 +26,9 @@ pub struct NftMasquerade {
     pub mss_clamp: MssClamp,
     /// Timeouts of connection tracking, e.g. `{ udp = "120s" }`.
     pub conntrack_timeouts: Timeouts,
-    /// Carry established connections by weir's BPF flow table beside these rules (`weir-fastpath`).
-    pub fastpath: bool,
+    /// Carry established connections by weir's BPF flow table beside these rules: `true`, `"xdp"` for in drivers, too, or a
+    /// table `{ hook = "xdp", packets = 1 }`.
+    pub fastpath: FastpathOption,
     /// Extra rules, prefixes and routes on the gateway: `{ rules = 1000, prefixes = 100000, routes = 10000 }`.
     pub extra: ExtraRules,
 }
@@ -101,6 +102,26 @@ mod tests {
              \t}\n\
              }\n"
         );
+    }
+
+    #[test]
+    fn a_fast_path_is_a_switch_a_hook_or_a_table() {
+        let described = |fastpath: &str| {
+            let json = format!(r#"{{"fastpath": {fastpath}}}"#);
+            serde_json::from_str::<NftMasquerade>(&json).map(|v| (v.describe(), v.validate().is_ok()))
+        };
+        for (fastpath, end) in [
+            ("false", ""),
+            ("true", ", fast path"),
+            (r#""tc""#, ", fast path"),
+            (r#""xdp""#, ", fast path by XDP"),
+            (r#"{"packets": 1}"#, ", fast path after packet 1"),
+            (r#"{"hook": "xdp", "packets": 3}"#, ", fast path by XDP after packet 3"),
+        ] {
+            assert_eq!(described(fastpath).unwrap(), (format!("nft masquerade{end}"), true), "{fastpath}");
+        }
+        assert!(!described(r#"{"packets": 0}"#).unwrap().1);
+        assert!(described(r#""generic""#).is_err() && described(r#"{"packet": 1}"#).is_err());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use crate::extra_rules::ExtraRules;
 use crate::nft::{self, Source, Table};
-use crate::options::{MssClamp, PortRange, Timeouts};
+use crate::options::{FastpathOption, MssClamp, PortRange, Timeouts};
 use crate::source_nat::{Options, SourceNat, options_of};
 use crate::{Error, Journal, Place};
 
@@ -30,8 +30,9 @@ pub struct NftSnat {
     pub mss_clamp: MssClamp,
     /// Timeouts of connection tracking, e.g. `{ udp = "120s" }`.
     pub conntrack_timeouts: Timeouts,
-    /// Carry established connections by weir's BPF flow table beside these rules (`weir-fastpath`).
-    pub fastpath: bool,
+    /// Carry established connections by weir's BPF flow table beside these rules: `true`, `"xdp"` for in drivers, too, or a
+    /// table `{ hook = "xdp", packets = 1 }`.
+    pub fastpath: FastpathOption,
     /// Extra rules, prefixes and routes on the gateway: `{ rules = 1000, prefixes = 100000, routes = 10000 }`.
     pub extra: ExtraRules,
 }

@@ -97,6 +97,83 @@ impl fmt::Display for MssClamp {
     }
 }
 
+/// Whether and how weir's flow table carries established connections beside the rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum FastpathOption {
+    /// `true`: by programs at tc; `false`: not at all.
+    Switch(bool),
+    /// `"xdp"`: in drivers, too.
+    By(FastpathHook),
+    /// With options of its own: `{ hook = "xdp", packets = 1 }`.
+    With(FastpathSettings),
+}
+
+/// The options of a fast path.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct FastpathSettings {
+    /// The place at which packets are carried.
+    pub hook: FastpathHook,
+    /// Packets of one direction before it is learnt, 1 to 1000; 8 by default.
+    pub packets: Option<u32>,
+}
+
+/// The place at which packets are carried.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum FastpathHook {
+    /// By programs at tc.
+    #[default]
+    Tc,
+    /// In drivers (XDP), and by programs at tc where that is not possible. In a lab no interface may leave work to the other end of its
+    /// link: `offloads = { preset = "off", tx = false, gro = true }`.
+    Xdp,
+}
+
+impl Default for FastpathOption {
+    fn default() -> Self {
+        FastpathOption::Switch(false)
+    }
+}
+
+impl FastpathOption {
+    /// None if nothing is carried.
+    pub(crate) fn settings(self) -> Option<FastpathSettings> {
+        match self {
+            FastpathOption::Switch(false) => None,
+            FastpathOption::Switch(true) => Some(FastpathSettings::default()),
+            FastpathOption::By(hook) => Some(FastpathSettings { hook, packets: None }),
+            FastpathOption::With(settings) => Some(settings),
+        }
+    }
+
+    pub(crate) fn is_on(self) -> bool {
+        self.settings().is_some()
+    }
+
+    pub(crate) fn is_by_xdp(self) -> bool {
+        self.settings().is_some_and(|settings| settings.hook == FastpathHook::Xdp)
+    }
+
+    pub(crate) fn validate(self) -> Result<(), String> {
+        match self.settings().and_then(|settings| settings.packets) {
+            Some(packets) if !(1..=1000).contains(&packets) => {
+                Err(format!("fastpath: packets = {packets}: expected 1 to 1000"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// For people; none if nothing is carried.
+    pub(crate) fn describe(self) -> Option<String> {
+        let settings = self.settings()?;
+        let hook = if settings.hook == FastpathHook::Xdp { " by XDP" } else { "" };
+        let packets = settings.packets.map(|n| format!(" after packet {n}")).unwrap_or_default();
+        Some(format!("fast path{hook}{packets}"))
+    }
+}
+
 /// Seconds after which idle entries of the connection-tracking table are dropped, e.g.
 /// `{ udp = "120s", tcp-established = "2h" }`. They hold for the whole network namespace of the gateway while the variant
 /// is in effect (`net.netfilter.nf_conntrack_*_timeout*`).

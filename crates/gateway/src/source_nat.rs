@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crate::extra_rules::{ExtraRules, Filter};
-use crate::options::{Allocation, MssClamp, Timeouts};
+use crate::options::{Allocation, FastpathOption, MssClamp, Timeouts};
 use crate::{Carried, Error, Expectation, Journal, Place, Role, Topology, Variant, fastpath, nft, routed};
 
 /// The options that all of them have, as their scenario sets them.
@@ -12,7 +12,7 @@ pub(crate) struct Options<'a> {
     pub(crate) mss_clamp: MssClamp,
     pub(crate) timeouts: &'a Timeouts,
     pub(crate) extra: &'a ExtraRules,
-    pub(crate) fastpath: bool,
+    pub(crate) fastpath: FastpathOption,
 }
 
 /// The options of a variant that has all of them as fields.
@@ -38,6 +38,7 @@ impl Options<'_> {
     fn validate(&self) -> Result<(), String> {
         self.allocation.validate()?;
         self.mss_clamp.validate()?;
+        self.fastpath.validate()?;
         self.timeouts.validate()
     }
 
@@ -54,7 +55,7 @@ impl Options<'_> {
         parts.extend(self.mss_clamp.is_on().then(|| self.mss_clamp.to_string()));
         parts.extend((!self.timeouts.0.is_empty()).then(|| self.timeouts.to_string()));
         parts.extend(self.extra.describe());
-        parts.extend(self.fastpath.then(|| "fast path".to_owned()));
+        parts.extend(self.fastpath.describe());
         parts.join(", ")
     }
 }
@@ -120,7 +121,7 @@ impl<T: SourceNat> Variant for T {
         self.options().extra.apply(self.filter(), place, journal)?;
         self.options().timeouts.apply(journal)?;
         routed::forward(place, journal)?;
-        if self.has_fastpath() { fastpath::begin(place, journal) } else { Ok(()) }
+        fastpath::begin(self.options().fastpath, place, journal)
     }
     fn verify(&self, role: Role, place: &Place) -> Result<(), Error> {
         if role != Role::Gateway {
@@ -139,7 +140,7 @@ impl<T: SourceNat> Variant for T {
         self.translations(place).map(Some)
     }
     fn has_fastpath(&self) -> bool {
-        self.options().fastpath
+        self.options().fastpath.is_on()
     }
     fn carried(&self, place: &Place) -> Result<Option<Carried>, Error> {
         self.has_fastpath().then(|| fastpath::carried(place)).transpose()

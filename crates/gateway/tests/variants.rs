@@ -2,7 +2,7 @@
 
 mod world;
 
-use weir_gateway::{Error, Family, Place, Role, VariantKind};
+use weir_gateway::{Error, Family, Journal, Place, Role, VariantKind};
 use weir_sys::privilege::test_needs_root;
 use world::{GatewayWorld, in_ns, variant};
 
@@ -55,6 +55,26 @@ fn root_nft_masquerade() {
 #[test]
 fn root_nft_masquerade_with_the_fast_path() {
     prove_routed(r#"{"kind": "nft-masquerade", "fastpath": true}"#);
+}
+
+/// The gateway of this test leaves checksums to interfaces.
+#[test]
+fn root_the_fast_path_by_xdp_is_refused_where_senders_leave_checksums_to_interfaces() {
+    if test_needs_root() {
+        return;
+    }
+    let world = GatewayWorld::routed(Family::Ipv4);
+    let before = world.facts();
+    let by_xdp = variant(r#"{"kind": "nft-masquerade", "fastpath": "xdp"}"#);
+    let refused = world.gateway.run(|| {
+        let mut journal = Journal::new();
+        let why = weir_gateway::apply(&*by_xdp, Role::Gateway, &world.place, &mut journal).unwrap_err();
+        assert!(journal.undo().is_empty());
+        why.to_string()
+    });
+    let why = refused.unwrap();
+    assert!(why.contains("tx-checksum-ip-generic"), "{why}");
+    assert_eq!(world.facts(), before);
 }
 
 #[test]

@@ -15,6 +15,7 @@ use weir_gateway::bpf_publish::BpfPublish;
 use weir_gateway::docker_publish::DockerPublish;
 use weir_gateway::iptables_masquerade::{IptablesLegacyMasquerade, IptablesMasquerade, Masquerade};
 use weir_gateway::nft_masquerade::NftMasquerade;
+use weir_gateway::options::FastpathOption;
 use weir_gateway::routed::Routed;
 use weir_gateway::{Journal, Place, Role, Topology, Variant, apply};
 use weir_lab::{Lab, LabOptions, Role as LabRole, Site, SiteSpec};
@@ -53,10 +54,14 @@ fn variant_of(gateway: LabGateway) -> Box<dyn Variant + Send + Sync> {
         LabGateway::NftMasquerade | LabGateway::NftMasqueradeAllow => Box::new(nft),
         LabGateway::NftMasqueradeRandom => Box::new(NftMasquerade { random: true, ..nft }),
         LabGateway::NftMasqueradeFullyRandom => Box::new(NftMasquerade { fully_random: true, ..nft }),
-        LabGateway::NftMasqueradeFastpath => Box::new(NftMasquerade { fastpath: true, ..nft }),
+        LabGateway::NftMasqueradeFastpath => {
+            Box::new(NftMasquerade { fastpath: FastpathOption::Switch(true), ..nft })
+        }
         LabGateway::NftMasqueradePersistent => Box::new(NftMasquerade { persistent: true, ..nft }),
         LabGateway::Docker => Box::new(DockerPublish::default()),
-        LabGateway::DockerFastpath => Box::new(DockerPublish { fastpath: true, ..DockerPublish::default() }),
+        LabGateway::DockerFastpath => {
+            Box::new(DockerPublish { fastpath: FastpathOption::Switch(true), ..DockerPublish::default() })
+        }
         LabGateway::Publish => Box::new(BpfPublish::default()),
         LabGateway::IptablesMasquerade => Box::new(IptablesMasquerade(Masquerade::default())),
         LabGateway::IptablesLegacyMasquerade => Box::new(IptablesLegacyMasquerade(Masquerade::default())),
