@@ -10,6 +10,7 @@ pub fn built_in() -> &'static [(&'static str, &'static str)] {
         ("nat-instance", include_str!("../../../../scenarios/nat-instance.toml")),
         ("nat-fastpath", include_str!("../../../../scenarios/nat-fastpath.toml")),
         ("fastpath-xdp", include_str!("../../../../scenarios/fastpath-xdp.toml")),
+        ("fastpath-limits", include_str!("../../../../scenarios/fastpath-limits.toml")),
         ("nat-variants", include_str!("../../../../scenarios/nat-variants.toml")),
         ("engines", include_str!("../../../../scenarios/engines.toml")),
         ("nat-rfc", include_str!("../../../../scenarios/nat-rfc.toml")),
