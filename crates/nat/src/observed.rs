@@ -255,6 +255,8 @@ pub enum About {
     UdpIn,
     /// A SYN from inside; the error comes from its destination.
     TcpOut,
+    /// A hairpinned UDP datagram; the error comes from the inside host that it reached.
+    Hairpin,
 }
 
 /// An ICMP error through the NAT.

@@ -106,6 +106,7 @@ fn all_nine_classes_are_told_apart() {
             if mapping != EndpointIndependent && filtering != EndpointIndependent {
                 expected.insert("udp-hairpin", Compliance::NotTestable);
                 expected.insert("udp-hairpin-source", Compliance::NotTestable);
+                expected.insert("icmp-error-hairpin", Compliance::NotTestable);
                 expected.insert("tcp-hairpin", Compliance::NotTestable);
                 expected.insert("tcp-hairpin-source", Compliance::NotTestable);
             }
@@ -146,10 +147,13 @@ fn consequences(defect: Defect) -> &'static [(&'static str, Compliance)] {
             ("tcp-hairpin-source", Compliance::NotTestable),
             ("udp-hairpin", Compliance::Fails),
             ("udp-hairpin-source", Compliance::NotTestable),
+            ("icmp-error-hairpin", Compliance::NotTestable),
         ],
-        Defect::HairpinInsideSource => {
-            &[("tcp-hairpin-source", Compliance::Fails), ("udp-hairpin-source", Compliance::Fails)]
-        }
+        Defect::HairpinInsideSource => &[
+            ("tcp-hairpin-source", Compliance::Fails),
+            ("udp-hairpin-source", Compliance::Fails),
+            ("icmp-error-hairpin", Compliance::NotTestable),
+        ],
         Defect::NoRefreshFromInside => &[("udp-refresh-out", Compliance::Fails)],
         Defect::ShortUnanswered => &[("udp-idle-unanswered", Compliance::Fails)],
         Defect::ShortIdle => &[
@@ -179,6 +183,7 @@ fn icmp_and_ip(defect: Defect) -> &'static [(&'static str, Compliance)] {
                     ("icmp-error-in", Compliance::Fails),
                     ("icmp-error-out", Compliance::Fails),
                     ("tcp-icmp-error-in", Compliance::Fails),
+                    ("icmp-error-hairpin", Compliance::Fails),
                 ];
             }
             &[
@@ -187,7 +192,10 @@ fn icmp_and_ip(defect: Defect) -> &'static [(&'static str, Compliance)] {
                 ("tcp-icmp-error-in", Compliance::Fails),
             ]
         }
-        Defect::ErrorsOutDropped | Defect::ErrorOutSourceKept => &[("icmp-error-out", Compliance::Fails)],
+        Defect::ErrorsOutDropped => {
+            &[("icmp-error-hairpin", Compliance::Fails), ("icmp-error-out", Compliance::Fails)]
+        }
+        Defect::ErrorOutSourceKept => &[("icmp-error-out", Compliance::Fails)],
         Defect::InnerChecksumStale | Defect::InnerIpChecksumStale => &[
             ("icmp-error-checksum", Compliance::Fails),
             ("icmp-error-out", Compliance::Fails),
@@ -286,6 +294,9 @@ fn exhaustion(defect: Defect) -> &'static [(&'static str, Compliance)] {
             ("udp-exhaustion-keeps", Compliance::Fails),
             ("udp-host-limit", Compliance::NotTestable),
         ],
+        Defect::HairpinErrorsDropped | Defect::HairpinErrorHalf => {
+            &[("icmp-error-hairpin", Compliance::Fails)]
+        }
         other => unreachable!("{other:?} has no entry"),
     }
 }

@@ -33,6 +33,27 @@ fn masquerading(name: &str, rules: &str) -> Lab {
     lab
 }
 
+/// Rows whose verdict follows from the kernel's source.
+#[test]
+fn root_verdicts_follow_from_the_kernels_source() {
+    if privilege::test_needs_root() {
+        return;
+    }
+    if which("nft").is_none() {
+        println!("SKIP: nft is not installed");
+        return;
+    }
+    let lab = masquerading("test-nat-source", RULES);
+    let site = lab.site("s").unwrap();
+    let mut ends = LabEnds::attach(site, Limits::default(), &Stop::default()).unwrap();
+    let table = Table::of(&measure(&mut ends, &mut |_| true).unwrap());
+    // A packet from inside to its outside address is for the gateway itself: nothing is hairpinned.
+    for (row, verdict) in [("icmp-error-hairpin", Compliance::NotTestable)] {
+        let line = table.line(row).unwrap();
+        assert_eq!(line.judgement.verdict, verdict, "{line:?}");
+    }
+}
+
 /// nf_nat_core.c: a packet for which no tuple is left is dropped without a word, and no mapping is ended for it.
 #[test]
 fn root_the_end_of_a_pool_is_silent_and_ends_no_mapping() {

@@ -45,12 +45,13 @@ pub(super) fn echo_data(arrival: &Arrival) -> Option<(u16, &[u8])> {
     }
 }
 
-/// RFC 5508 section 4.2, RFC 4787 section 9, RFC 5382 section 7.3.
+/// RFC 5508 sections 4.2 and 5, RFC 4787 section 9, RFC 5382 section 7.3.
 pub(super) fn errors(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
     let mut seen = Vec::new();
     for about in [About::UdpOut, About::UdpOutRouter, About::UdpIn, About::TcpOut] {
         seen.extend(error(session, about)?);
     }
+    seen.extend(hairpinned(session)?);
     observations.icmp_errors = Some(seen);
     Ok(())
 }
@@ -63,6 +64,7 @@ fn evidence_for(about: About) -> &'static [&'static str] {
         }
         About::UdpIn => &["icmp-error-out", "udp-icmp-keeps-mapping"],
         About::TcpOut => &["tcp-icmp-error-in", "tcp-icmp-keeps-mapping"],
+        About::Hairpin => &["icmp-error-hairpin"],
     }
 }
 
@@ -86,26 +88,70 @@ fn error(session: &mut Session<'_>, about: About) -> io::Result<Option<IcmpError
     let (side, source, receiver) = match about {
         About::UdpOut | About::TcpOut => (Side::Outside, *far.ip(), *mapped.ip()),
         About::UdpOutRouter => (Side::Outside, session.conditions().outside[1], *mapped.ip()),
-        About::UdpIn => (Side::Inside, *inside.ip(), *far.ip()),
+        About::UdpIn | About::Hairpin => (Side::Inside, *inside.ip(), *far.ip()),
     };
     let bytes = quoted.bytes();
     let message = match about {
         About::UdpOutRouter => Icmp::TimeExceeded { code: 0, quote: &bytes },
         About::TcpOut => Icmp::Unreachable { code: 1, quote: &bytes },
-        About::UdpOut | About::UdpIn => Icmp::Unreachable { code: 3, quote: &bytes },
+        About::UdpOut | About::UdpIn | About::Hairpin => Icmp::Unreachable { code: 3, quote: &bytes },
     };
     let packet = Packet::icmp(source, receiver, &message);
     let trip = session.send(side, &packet, &|arrival| arrival.side != side && is_error(arrival))?;
     let answer = session.answer(transport, (inside, far), mapped)?;
     let expected = match about {
         // As the receiver sent it, or as it left the NAT's address.
-        About::UdpIn => Expected { outer: (*mapped.ip(), *far.ip()), inner: (far, mapped) },
-        _ => Expected { outer: (source, *inside.ip()), inner: (inside, far) },
+        About::UdpIn => Expected { source: Some(*mapped.ip()), receiver: *far.ip(), inner: (far, mapped) },
+        _ => Expected { source: Some(source), receiver: *inside.ip(), inner: (inside, far) },
     };
     let mut seen = compare(about, &trip, &message, &expected);
     seen.mapping_lives = answer.to() == Some(inside);
     seen.sure = trip.is_sure() && answer.is_sure();
     Ok(Some(seen))
+}
+
+/// One inside host's datagram to the other's outside port, and the error about it; `None` if no such datagram arrived with an
+/// outside source. Its source is left to the NAT: both hosts are inside.
+fn hairpinned(session: &mut Session<'_>) -> io::Result<Option<IcmpError>> {
+    let about = About::Hairpin;
+    session.about(evidence_for(about));
+    let Some((hosts, mapped)) = both_mapped(session)? else { return Ok(None) };
+    let [receiver, sender] = hosts;
+    session.probe(Protocol::Udp, Side::Inside, receiver, mapped[1])?;
+    let reached = |trip: &Trip| {
+        let arrival = trip.arrived.clone()?;
+        (arrival.side == Side::Inside && arrival.packet.to() == Some(receiver)).then_some(arrival.packet)
+    };
+    let Some(packet) = reached(&session.probe(Protocol::Udp, Side::Inside, sender, mapped[0])?) else {
+        return Ok(None);
+    };
+    // An error to an inside address needs no NAT.
+    if packet.header.source == *sender.ip() {
+        return Ok(None);
+    }
+    let bytes = packet.bytes();
+    let message = Icmp::Unreachable { code: 3, quote: &bytes };
+    let error = Packet::icmp(*receiver.ip(), packet.header.source, &message);
+    let trip = session.send(Side::Inside, &error, &is_error)?;
+    let again = session.probe(Protocol::Udp, Side::Inside, sender, mapped[0])?;
+    let expected = Expected { source: None, receiver: *sender.ip(), inner: (sender, mapped[0]) };
+    let mut seen = compare(about, &trip, &message, &expected);
+    seen.mapping_lives = reached(&again).is_some();
+    seen.sure = trip.is_sure();
+    Ok(Some(seen))
+}
+
+/// Inside endpoints of both hosts, and what they are seen as outside.
+fn both_mapped(session: &mut Session<'_>) -> io::Result<Option<([SocketAddrV4; 2], [SocketAddrV4; 2])>> {
+    let port = session.fresh_port();
+    let far = session.outside(0, port);
+    let hosts = [session.fresh_inside(), SocketAddrV4::new(session.inside(1), session.fresh_port())];
+    let mut mapped = hosts;
+    for (host, seen) in hosts.into_iter().zip(&mut mapped) {
+        let Some(from) = session.outbound(Protocol::Udp, host, far)?.from() else { return Ok(None) };
+        *seen = from;
+    }
+    Ok(Some((hosts, mapped)))
 }
 
 /// An error with a quoted packet of IPv4.
@@ -115,8 +161,10 @@ fn is_error(arrival: &Arrival) -> bool {
 
 /// The addresses that an error has on the other side.
 struct Expected {
-    /// Source and destination of the error itself.
-    outer: (Ipv4Addr, Ipv4Addr),
+    /// Source of the error itself, where only one is right.
+    source: Option<Ipv4Addr>,
+    /// Its destination.
+    receiver: Ipv4Addr,
     /// Source and destination of the quoted packet.
     inner: (SocketAddrV4, SocketAddrV4),
 }
@@ -141,7 +189,8 @@ fn compare(about: About, trip: &Trip, sent: &Icmp<'_>, expected: &Expected) -> I
     let header = packet.header;
     IcmpError {
         arrived: true,
-        outer: (header.source, header.destination) == expected.outer,
+        outer: header.destination == expected.receiver
+            && expected.source.is_none_or(|source| source == header.source),
         kind: message.as_ref().is_some_and(|m| kind(m) == kind(sent)),
         inner: inner.as_ref().is_some_and(|inner| {
             (inner.from(), inner.to()) == (Some(expected.inner.0), Some(expected.inner.1))

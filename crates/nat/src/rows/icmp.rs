@@ -1,6 +1,6 @@
 //! ICMP: RFC 5508, and what RFC 4787 and RFC 5382 ask about errors.
 
-use super::judge::{fails, made, meets, not_sure};
+use super::judge::{fails, made, meets, not_sure, not_testable, translates};
 use super::verdicts::{Judged, idle};
 use super::{Group, Judgement, Level, Row};
 use crate::Observations;
@@ -58,6 +58,18 @@ pub(super) const ROWS: &[Row] = &[
         sent: "port unreachable from the inside host, about an answer that it got",
         breaks: "servers go on sending to a closed port, and inside addresses leak",
         judge: |o| judge(o, &[About::UdpIn], whole).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "icmp-error-hairpin",
+        group: Group::Hairpin,
+        rfc: 5508,
+        section: "5",
+        requirement: "REQ-7",
+        level: Level::Must,
+        asks: "errors about hairpinned packets reach the sender, about the packet as it sent it",
+        sent: "port unreachable from one inside host about a datagram of the other one to its outside port",
+        breaks: "traceroute, path MTU discovery and quick failure between hosts behind this NAT",
+        judge: |o| hairpinned(o).unwrap_or_else(|e| e),
     },
     Row {
         id: "udp-icmp-keeps-mapping",
@@ -146,6 +158,21 @@ fn judge(
     Ok(meets(all.join("; ")))
 }
 
+/// An error about a hairpinned packet, if hairpinned packets arrive at all.
+fn hairpinned(o: &Observations) -> Judged {
+    made(&o.icmp_errors)?;
+    translates(o)?;
+    let hairpin = made(&o.udp_hairpin)?;
+    match hairpin.source {
+        None if hairpin.sure => Ok(not_testable("no hairpinned packet arrived")),
+        None => Ok(not_sure("neither a hairpinned packet nor a control packet arrived")),
+        Some(source) if *source.ip() == *hairpin.mappings[1].inside.ip() => {
+            Ok(not_testable("hairpinned packets keep the inside source, so errors about them need no NAT"))
+        }
+        Some(_) => judge(o, &[About::Hairpin], whole),
+    }
+}
+
 /// The error in words.
 fn words(about: About) -> &'static str {
     match about {
@@ -153,6 +180,7 @@ fn words(about: About) -> &'static str {
         About::UdpOutRouter => "hop limit exceeded from a router",
         About::UdpIn => "port unreachable from inside",
         About::TcpOut => "host unreachable about a SYN",
+        About::Hairpin => "port unreachable about a hairpinned datagram",
     }
 }
 

@@ -148,10 +148,14 @@ pub(crate) enum Defect {
     ExhaustionShares,
     /// The oldest mapping is ended to make room for it.
     ExhaustionEvicts,
+    /// ICMP errors to an outside address of its own are dropped.
+    HairpinErrorsDropped,
+    /// An error about a hairpinned packet quotes the inside destination.
+    HairpinErrorHalf,
 }
 
 impl Defect {
-    pub(crate) const ALL: [Defect; 53] = [
+    pub(crate) const ALL: [Defect; 55] = [
         Defect::PortsOverlap,
         Defect::PortsOverload,
         Defect::PoolArbitrary,
@@ -205,6 +209,8 @@ impl Defect {
         Defect::ExhaustionLeaks,
         Defect::ExhaustionShares,
         Defect::ExhaustionEvicts,
+        Defect::HairpinErrorsDropped,
+        Defect::HairpinErrorHalf,
     ];
 }
 

@@ -63,6 +63,9 @@ impl Reference {
         let Some(inner) = Packet::read_quoted(quote) else { return Vec::new() };
         let (Some(from), Some(to)) = (inner.from(), inner.to()) else { return Vec::new() };
         let transport = inner.header.protocol;
+        if side == Side::Inside && self.behaviour.addresses.contains(&packet.header.destination) {
+            return self.hairpinned_error(packet, message, inner);
+        }
         let found = match side {
             Side::Inside => self.table.find_receiver(transport, to),
             Side::Outside => self.table.find_sender(transport, from, to),
@@ -99,6 +102,31 @@ impl Reference {
                 )]
             }
         }
+    }
+}
+
+impl Reference {
+    /// An error of an inside host about a packet that another one sent to its outside port (RFC 5508 section 5): the sender gets
+    /// it about the packet as it sent it. Checksums are updated whatever the defects: the two changes of addresses may cancel, so
+    /// that a stale checksum were right by chance.
+    fn hairpinned_error(&mut self, packet: &Packet, message: &Icmp<'_>, inner: Packet) -> Output {
+        let (Some(source), Some(reached)) = (inner.from(), inner.to()) else { return Vec::new() };
+        let found = self.table.find_hairpinned(inner.header.protocol, source, reached);
+        let Some((receiver, sender)) = found.filter(|_| !self.has(Defect::HairpinErrorsDropped)) else {
+            return Vec::new();
+        };
+        let (sender, outside) = (self.table.get(sender).inside, self.table.get(receiver).outside);
+        let shown = (!self.has(Defect::HairpinErrorHalf)).then_some(outside);
+        let inner = match self.has(Defect::InnerKept) {
+            true => inner,
+            false => rewritten(inner, Some(sender), shown, Checksum::Updated),
+        };
+        if self.has(Defect::ErrorsEndMapping) {
+            self.table.remove(receiver);
+        }
+        let bytes = inner.bytes();
+        let error = Packet::icmp(*outside.ip(), *sender.ip(), &requoted(message, &bytes));
+        vec![(Side::Inside, like(packet, error))]
     }
 }
 

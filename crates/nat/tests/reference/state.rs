@@ -229,6 +229,19 @@ impl Table {
         self.mappings.iter().position(|m| m.protocol == protocol && m.inside == inside)
     }
 
+    /// The mappings of a hairpinned packet, by its source as it was shown and the inside endpoint that it reached: the receiver's
+    /// and the sender's.
+    pub(crate) fn find_hairpinned(
+        &self,
+        protocol: u8,
+        source: SocketAddrV4,
+        inside: SocketAddrV4,
+    ) -> Option<(usize, usize)> {
+        let of = |m: &Mapping| m.protocol == protocol && m.inside == inside;
+        let receivers = self.mappings.iter().enumerate().filter(|(_, m)| of(m));
+        receivers.filter_map(|(n, m)| Some((n, self.find_sender(protocol, source, m.outside)?))).next()
+    }
+
     /// A segment of one end.
     pub(crate) fn note_segment(&mut self, mapping: usize, side: Side, flags: u8) {
         let end = usize::from(side == Side::Outside);
