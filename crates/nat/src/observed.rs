@@ -179,6 +179,8 @@ pub struct Idle {
     pub refreshed_out: Option<Refresh>,
     /// A UDP mapping with one more packet from outside.
     pub refreshed_in: Option<Refresh>,
+    /// Outside ports of one host, and what the other one got later.
+    pub port_reuse: Vec<PortReuse>,
 }
 
 /// One mapping that was left alone, then sent to from outside.
@@ -206,6 +208,19 @@ pub struct Refresh {
     pub alive: bool,
     /// The path carried a control packet, where it was not.
     pub sure: bool,
+}
+
+/// An inside port of one host that the other one uses later, to the same destination.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PortReuse {
+    /// Outside endpoint of the first host.
+    pub first: SocketAddrV4,
+    /// Inside endpoint of the second one.
+    pub inside: SocketAddrV4,
+    /// Its packet's time after the first host's only packet, s.
+    pub after_s: f64,
+    /// Outside endpoint with which that arrived; `None` if it did not.
+    pub second: Option<SocketAddrV4>,
 }
 
 /// Two SYNs that cross (RFC 9293 section 3.5): each step tells whether it arrived.

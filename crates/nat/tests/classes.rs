@@ -46,8 +46,9 @@ fn seen<'a>(table: &'a Table, id: &str) -> &'a str {
 fn a_nat_without_defects_meets_everything() {
     let table = table(Behaviour::default());
     for line in &table.rows {
-        // Each host has an outside address of its own: no port has to be changed.
-        let kept = line.id.ends_with("port-randomness") && line.judgement.verdict == Compliance::NotTestable;
+        // Each host has an outside address of its own: no port has to be changed, or goes to the other one.
+        let of_one = line.id.ends_with("port-randomness") || line.id == "udp-port-reuse";
+        let kept = of_one && line.judgement.verdict == Compliance::NotTestable;
         let fine = kept || matches!(line.judgement.verdict, Compliance::Meets | Compliance::Described);
         assert!(fine, "{}: {:?}", line.id, line.judgement);
     }
@@ -133,6 +134,7 @@ fn consequences(defect: Defect) -> &'static [(&'static str, Compliance)] {
             ("tcp-overloading", Compliance::Fails),
             ("udp-overloading", Compliance::Fails),
             ("udp-pooling", Compliance::NotTestable),
+            ("udp-port-reuse", Compliance::Fails),
         ],
         Defect::PoolArbitrary => &[("udp-pooling", Compliance::Fails)],
         Defect::LowPortsRaised => &[("udp-port-range", Compliance::Fails)],
@@ -297,6 +299,12 @@ fn exhaustion(defect: Defect) -> &'static [(&'static str, Compliance)] {
         Defect::HairpinErrorsDropped | Defect::HairpinErrorHalf => {
             &[("icmp-error-hairpin", Compliance::Fails)]
         }
+        Defect::PortsReusedAtOnce => &[
+            ("udp-port-reuse", Compliance::Fails),
+            ("udp-pooling", Compliance::NotTestable),
+            ("tcp-port-randomness", Compliance::Meets),
+            ("udp-port-randomness", Compliance::Meets),
+        ],
         other => unreachable!("{other:?} has no entry"),
     }
 }
@@ -337,6 +345,32 @@ fn options_and_segment_size_are_described() {
     ] {
         let table = table(Behaviour { defects: defect.into_iter().collect(), ..Behaviour::default() });
         assert_eq!(seen(&table, id), words, "{defect:?}");
+    }
+}
+
+/// A NAT with one address holds a port for two minutes, and needs not if its filter depends on the destination.
+#[test]
+fn reuse_of_ports_is_judged_by_its_time_and_the_filter() {
+    let one = Behaviour {
+        addresses: [reference::ADDRESSES[0]; 2],
+        udp_unanswered: Duration::from_secs(125),
+        ..Behaviour::default()
+    };
+    let at_once = Behaviour { defects: vec![Defect::PortsReusedAtOnce], ..one.clone() };
+    let random = Behaviour { ports: PortRule::Random, ..one.clone() };
+    let filtered = Behaviour { filtering: AddressAndPort, ..at_once.clone() };
+    let brief = Behaviour { udp_unanswered: Duration::from_secs(350), ..one.clone() };
+    for (behaviour, verdict, words) in [
+        (one, Compliance::Meets, "kept from the other host for 11"),
+        (at_once, Compliance::Fails, "given to the other host at most "),
+        (filtered, Compliance::Meets, "given to the other host at most "),
+        (random, Compliance::NotTestable, "ports are not kept"),
+        (brief, Compliance::NotTestable, "kept from the other host for "),
+    ] {
+        let table = table(behaviour.clone());
+        let judgement = &table.line("udp-port-reuse").unwrap().judgement;
+        assert_eq!(judgement.verdict, verdict, "{judgement:?} {behaviour:?}");
+        assert!(judgement.seen.starts_with(words), "{judgement:?}");
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod known;
 mod opened;
+mod reuse;
 
 use std::collections::HashMap;
 use std::io;
@@ -53,6 +54,8 @@ enum Purpose {
     /// Asks for a mapping that was refreshed once at this time, s.
     HeldOut(f64),
     HeldIn(f64),
+    /// Asks which outside port the other host gets from the same inside one.
+    Reused,
 }
 
 impl Purpose {
@@ -81,6 +84,7 @@ impl Purpose {
             Purpose::ResetOut => &["tcp-idle-reset-out"],
             Purpose::HeldOut(_) => &["udp-refresh-out"],
             Purpose::HeldIn(_) => &["udp-refresh-in"],
+            Purpose::Reused => &["udp-port-reuse"],
         }
     }
 }
@@ -106,6 +110,7 @@ pub(super) fn all(session: &mut Session<'_>, observations: &mut Observations) ->
     let mut plan = Vec::new();
     connections(session, &known, &mut mappings, &mut plan)?;
     prepare(session, &known, &mut mappings, &mut plan)?;
+    reuse::prepare(session, &known, &mut mappings, &mut plan)?;
     plan.sort_by_key(|planned| planned.due);
     let asked = carry_out(session, &mappings, &plan, &mut |session, asked, sure, rest| {
         observations.idle = Some(known.with(asked, sure, limit, Some(rest)));
@@ -305,9 +310,11 @@ fn carry_out(
     // When mappings were refreshed, at the earliest and at the latest.
     let mut refreshed: HashMap<usize, (Duration, Duration)> = HashMap::new();
     let note = |arrivals: Vec<Arrival>, asked: &mut Vec<Asked>, by_data: &HashMap<Vec<u8>, usize>| {
-        for arrival in arrivals.iter().filter(|arrival| arrival.side == Side::Inside) {
-            if let Some(n) = known_by(arrival).and_then(|data| by_data.get(&data)) {
-                asked[*n].alive = true;
+        for arrival in &arrivals {
+            let Some(n) = known_by(arrival).and_then(|data| by_data.get(&data)) else { continue };
+            match arrival.side {
+                Side::Inside => asked[*n].alive = true,
+                Side::Outside => asked[*n].ports.1 = arrival.packet.from(),
             }
         }
     };
@@ -327,7 +334,15 @@ fn carry_out(
         } else {
             by_data.insert(data, asked.len());
             let refreshed = refreshed.get(&planned.mapping).copied();
-            asked.push(Asked { purpose: planned.purpose, times, refreshed, alive: false });
+            let (purpose, inside) = (planned.purpose, mapping.inside);
+            asked.push(Asked {
+                purpose,
+                times,
+                refreshed,
+                alive: false,
+                inside,
+                ports: (mapping.seen, None),
+            });
         }
         if session.wants_part() {
             // The control packets come after this one, so its answer is there as well, or does not come.

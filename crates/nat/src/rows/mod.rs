@@ -8,6 +8,7 @@ mod icmp;
 mod ip;
 pub mod judge;
 mod published;
+mod reuse;
 mod tcp;
 mod udp;
 mod verdicts;
@@ -203,7 +204,8 @@ impl PartialEq for Row {
 impl Eq for Row {}
 
 /// All rows, group by group.
-pub const ROWS: &[&[Row]] = &[udp::ROWS, tcp::ROWS, carriage::ROWS, icmp::ROWS, ip::ROWS, exhaustion::ROWS];
+pub const ROWS: &[&[Row]] =
+    &[udp::ROWS, tcp::ROWS, carriage::ROWS, icmp::ROWS, ip::ROWS, exhaustion::ROWS, reuse::ROWS];
 
 /// All rows, in the order of the table.
 pub fn all() -> impl Iterator<Item = &'static Row> {

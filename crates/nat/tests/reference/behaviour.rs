@@ -152,10 +152,12 @@ pub(crate) enum Defect {
     HairpinErrorsDropped,
     /// An error about a hairpinned packet quotes the inside destination.
     HairpinErrorHalf,
+    /// A port goes to another host as soon as its mapping has ended, with one outside address for both hosts.
+    PortsReusedAtOnce,
 }
 
 impl Defect {
-    pub(crate) const ALL: [Defect; 55] = [
+    pub(crate) const ALL: [Defect; 56] = [
         Defect::PortsOverlap,
         Defect::PortsOverload,
         Defect::PoolArbitrary,
@@ -211,6 +213,7 @@ impl Defect {
         Defect::ExhaustionEvicts,
         Defect::HairpinErrorsDropped,
         Defect::HairpinErrorHalf,
+        Defect::PortsReusedAtOnce,
     ];
 }
 

@@ -34,6 +34,8 @@ impl Ports {
             let outside = SocketAddrV4::new(address, port);
             if behaviour.has(Defect::PortsOverload) {
                 false
+            } else if !behaviour.has(Defect::PortsReusedAtOnce) && table.holds(protocol, outside, inside) {
+                true
             } else if behaviour.has(Defect::PortsOverlap) {
                 table.conflicts(protocol, outside, inside, to)
             } else {
@@ -57,9 +59,15 @@ impl Ports {
             if behaviour.has(Defect::PoolArbitrary) { self.turn + 1 } else { inside.ip().octets()[3].into() };
         let addresses = behaviour.addresses;
         // A host that shares its port shares its address too.
-        let shares = [Defect::PortsOverlap, Defect::PortsOverload, Defect::IdKept, Defect::PortsNextFree]
-            .into_iter()
-            .any(|defect| behaviour.has(defect));
+        let shares = [
+            Defect::PortsOverlap,
+            Defect::PortsOverload,
+            Defect::IdKept,
+            Defect::PortsNextFree,
+            Defect::PortsReusedAtOnce,
+        ]
+        .into_iter()
+        .any(|defect| behaviour.has(defect));
         if shares { addresses[0] } else { addresses[which % addresses.len()] }
     }
 

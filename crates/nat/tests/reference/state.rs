@@ -120,7 +120,12 @@ pub(crate) struct Table {
     mappings: Vec<Mapping>,
     /// When mappings were last ended.
     swept: Duration,
+    /// Mappings of UDP that have ended, and when.
+    ended: Vec<(Mapping, Duration)>,
 }
+
+/// How long a port is kept from other hosts (RFC 6888 section 3, REQ-8).
+const HELD: Duration = Duration::from_secs(120);
 
 impl Table {
     pub(crate) fn expire(&mut self, now: Duration, behaviour: &Behaviour) {
@@ -129,8 +134,17 @@ impl Table {
             return;
         }
         self.swept = now;
-        self.mappings
-            .retain(|m| m.published || now < m.last + behaviour.idle(m.protocol, m.answered, m.stage()));
+        let end = |m: &Mapping| m.last + behaviour.idle(m.protocol, m.answered, m.stage());
+        self.ended.retain(|(_, at)| now < *at + HELD);
+        let over = self.mappings.extract_if(.., |m| !m.published && now >= end(m));
+        self.ended.extend(over.filter(|m| m.protocol == protocol::UDP).map(|m| (m.clone(), end(&m))));
+    }
+
+    /// Another host's mapping of this outside endpoint has ended not long ago.
+    pub(crate) fn holds(&self, protocol: u8, outside: SocketAddrV4, inside: SocketAddrV4) -> bool {
+        let others =
+            |m: &Mapping| m.protocol == protocol && m.outside == outside && m.inside.ip() != inside.ip();
+        self.ended.iter().any(|(m, _)| others(m))
     }
 
     pub(crate) fn get(&self, mapping: usize) -> &Mapping {

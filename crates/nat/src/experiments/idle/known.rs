@@ -1,8 +1,9 @@
 //! The idle times that are decided, by this part of a run and by earlier ones.
 
+use std::net::SocketAddrV4;
 use std::time::Duration;
 
-use super::{MARGIN, Planned, Purpose, STEP};
+use super::{MARGIN, Planned, Purpose, STEP, reuse};
 use crate::observed::{Idle, IdleTry, Refresh};
 
 /// A packet that was sent to ask for a mapping.
@@ -13,6 +14,9 @@ pub(super) struct Asked {
     /// The same at its refresh.
     pub(super) refreshed: Option<(Duration, Duration)>,
     pub(super) alive: bool,
+    pub(super) inside: SocketAddrV4,
+    /// Outside endpoint of the mapping, and that of the packet if it came out there.
+    pub(super) ports: (SocketAddrV4, Option<SocketAddrV4>),
 }
 
 impl Asked {
@@ -72,8 +76,13 @@ impl Known {
             Purpose::HalfClosed => &idle.tcp_half_closed,
             Purpose::ResetIn => &idle.tcp_reset_in,
             Purpose::ResetOut => &idle.tcp_reset_out,
-            Purpose::HeldOut(_) | Purpose::HeldIn(_) => &[],
+            Purpose::HeldOut(_) | Purpose::HeldIn(_) | Purpose::Reused => &[],
         }
+    }
+
+    /// Whether the reuse of ports is known.
+    pub(super) fn has_reuse(&self) -> bool {
+        self.0.as_ref().is_some_and(|idle| !idle.port_reuse.is_empty())
     }
 
     /// Whether a mapping that is left alone for that time would tell something new: those of shorter times that lived, and of
@@ -132,7 +141,14 @@ impl Known {
                 },
             )
         };
+        let waits = rest.is_some_and(|rest| rest.iter().any(|planned| planned.purpose == Purpose::Reused));
+        let port_reuse = match &self.0 {
+            Some(idle) if self.has_reuse() => idle.port_reuse.clone(),
+            _ if waits => Vec::new(),
+            _ => reuse::seen(asked),
+        };
         Idle {
+            port_reuse,
             limit_s: limit.as_secs_f64(),
             refreshed_out: held(|purpose| matches!(purpose, Purpose::HeldOut(_)), |idle| idle.refreshed_out),
             refreshed_in: held(|purpose| matches!(purpose, Purpose::HeldIn(_)), |idle| idle.refreshed_in),
@@ -158,7 +174,7 @@ fn tries_of(idle: &mut Idle, purpose: Purpose) -> Option<&mut Vec<IdleTry>> {
         Purpose::HalfClosed => &mut idle.tcp_half_closed,
         Purpose::ResetIn => &mut idle.tcp_reset_in,
         Purpose::ResetOut => &mut idle.tcp_reset_out,
-        Purpose::HeldOut(_) | Purpose::HeldIn(_) => return None,
+        Purpose::HeldOut(_) | Purpose::HeldIn(_) | Purpose::Reused => return None,
     })
 }
 
@@ -190,7 +206,9 @@ mod tests {
         let fits = |refreshed: (f64, f64), times: (f64, f64)| {
             let [refreshed, times] = [refreshed, times].map(|(from, to)| (s(from), s(to)));
             let purpose = Purpose::HeldOut(7.0);
-            Asked { purpose, times, refreshed: Some(refreshed), alive: true }.fits(10.0)
+            let inside = SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, 1);
+            let refreshed = Some(refreshed);
+            Asked { purpose, times, refreshed, alive: true, inside, ports: (inside, None) }.fits(10.0)
         };
         assert_eq!(fits((7.0, 7.1), (12.0, 12.1)), Some((7.0, 12.0)));
         assert_eq!(fits((7.0, 9.5), (12.0, 12.1)), None, "perhaps after its end");

@@ -1,0 +1,49 @@
+//! Whether the outside port of a mapping that has ended goes to another inside host (RFC 6888 section 3, REQ-8).
+
+use std::io;
+use std::net::SocketAddrV4;
+use std::time::Duration;
+
+use super::known::{Asked, Known};
+use super::opened::{Mapped, open};
+use super::{Planned, Purpose};
+use crate::Side;
+use crate::observed::PortReuse;
+use crate::session::Session;
+
+/// Distance of the times at which the other host sends.
+const STEP: Duration = Duration::from_secs(8);
+
+/// Opens mappings of the first host, from whose ports the second one sends later: each port once, since its packet takes it.
+pub(super) fn prepare(
+    session: &mut Session<'_>,
+    known: &Known,
+    mappings: &mut Vec<Mapped>,
+    plan: &mut Vec<Planned>,
+) -> io::Result<()> {
+    // A published port is not given away, and a socket is of one host.
+    if session.conditions().published.is_some() || !session.carries_everything() || known.has_reuse() {
+        return Ok(());
+    }
+    session.about(Purpose::Reused.rows());
+    let limit = session.conditions().limits.idle;
+    for time in (1..).map(|n| STEP * n).take_while(|time| *time < limit).chain([limit]) {
+        let Some(first) = open(session, false)? else { continue };
+        let inside = SocketAddrV4::new(session.inside(1), first.inside.port());
+        let (mapping, due) = (mappings.len(), first.last + time);
+        mappings.push(Mapped { inside, ..first });
+        plan.push(Planned { due, side: Side::Inside, mapping, purpose: Purpose::Reused, refreshes: false });
+    }
+    Ok(())
+}
+
+/// The answers.
+pub(super) fn seen(asked: &[Asked]) -> Vec<PortReuse> {
+    let reuse = |a: &Asked| PortReuse {
+        first: a.ports.0,
+        inside: a.inside,
+        after_s: a.times.0.as_secs_f64(),
+        second: a.ports.1,
+    };
+    asked.iter().filter(|a| a.purpose == Purpose::Reused).map(reuse).collect()
+}
