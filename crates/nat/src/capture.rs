@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use crate::{Arrival, Conditions, Ends, Packet, Side};
 
-/// LINKTYPE_IPV4 of the registry of link types: a packet begins with its IPv4 header.
-const LINK_TYPE: u16 = 228;
+/// LINKTYPE_RAW of the registry of link types: a packet begins with its header of IPv4 or IPv6.
+const LINK_TYPE: u16 = 101;
 /// Types of blocks.
 const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;

@@ -1,7 +1,7 @@
 //! The two sides of a NAT, as an experiment uses them.
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -31,9 +31,9 @@ pub struct Arrival {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conditions {
     /// Two hosts inside.
-    pub inside: [Ipv4Addr; 2],
+    pub inside: [IpAddr; 2],
     /// Two addresses outside.
-    pub outside: [Ipv4Addr; 2],
+    pub outside: [IpAddr; 2],
     /// How long a packet may take from one side to the other. Silence is believed only after a control packet, sent later, has
     /// arrived.
     pub patience: Duration,
@@ -51,7 +51,7 @@ pub struct Conditions {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Published {
     /// The outside address.
-    pub address: Ipv4Addr,
+    pub address: IpAddr,
     /// Ports of UDP and TCP, the same on both sides. The first one is even.
     pub ports: RangeInclusive<u16>,
 }

@@ -1,9 +1,10 @@
-//! Fragments of IPv4 packets (RFC 791 section 3.2): cut by an experiment, and put together where they arrive.
+//! Fragments of packets (RFC 791 section 3.2, RFC 8200 section 4.5): cut by an experiment, and put together where they arrive.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use crate::Packet;
+use crate::packet::Header;
 
 /// Cuts a packet into pieces of at most `length` bytes of payload each, a multiple of 8. One piece if it fits.
 pub fn split(packet: &Packet, length: usize) -> Vec<Packet> {
@@ -21,7 +22,7 @@ pub fn split(packet: &Packet, length: usize) -> Vec<Packet> {
 }
 
 /// Identity of a packet that was cut.
-type Key = (Ipv4Addr, Ipv4Addr, u8, u16);
+type Key = (IpAddr, IpAddr, u8, u32);
 
 /// Fragments of packets that are not whole yet, in any order. Overlapping ones
 /// complete nothing.
@@ -33,7 +34,7 @@ pub struct Reassembly {
 impl Reassembly {
     /// Takes a packet in. Returns it if it is whole, or the whole packet that it completes.
     pub fn take(&mut self, packet: Packet) -> Option<Packet> {
-        if packet.header.fragment().is_none() {
+        if !packet.header.is_fragment() {
             return Some(packet);
         }
         let key = key(&packet);
@@ -52,7 +53,7 @@ impl Reassembly {
         }
         let header = parts.get(&0)?.header;
         self.parts.remove(&key);
-        let header = weir_wire::Ipv4 { more_fragments: false, fragment_offset: 0, ..header };
+        let header = Header { more_fragments: false, fragment_offset: 0, ..header };
         Some(Packet { header, payload })
     }
 

@@ -14,13 +14,15 @@ use weir_wire::{Ethernet, ethernet};
 use crate::{Arrival, Conditions, Ends, Limits, Packet, Published, Side};
 
 /// Last bytes of the addresses on each side. The hosts' own addresses are others, so that their kernels answer nothing.
-const LAST: [u8; 2] = [10, 11];
+const LAST: [u8; 2] = [0x0a, 0x0b];
 /// A hop in the lab handles a packet in microseconds; a busy machine is covered by the control packets.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// MTU of the gateway's outside link, bytes: less than that of the inside one.
 const OUTSIDE_MTU: u32 = 1_400;
 /// How soon a stop is noticed.
 const NOTICE: Duration = Duration::from_millis(100);
+/// Types of ICMPv6 that are about a link: listeners, routers, neighbours, redirects.
+const OF_THE_LINK: std::ops::RangeInclusive<u8> = 130..=143;
 /// Longest frame of a link with the lab's largest MTU.
 const LONGEST: usize = 65_535 + Ethernet::LENGTH;
 
@@ -44,28 +46,28 @@ pub struct LabEnds {
 }
 
 impl LabEnds {
-    /// Takes the place of the hosts of an IPv4 site, with two addresses on each side that the gateway reaches. In a bridged site the
+    /// Takes the place of the hosts of a site, with two addresses on each side that the gateway reaches. In a bridged site the
     /// responder's side is the inside: that of the containers. The gateway's outside link gets a smaller MTU than the inside one.
     /// Once `stop` is raised, receiving fails.
     ///
     /// # Errors
-    /// If the site has no gateway or is of IPv6, or the kernel refuses.
+    /// If the site has no gateway, or the kernel refuses.
     pub fn attach(site: &Site, limits: Limits, stop: &Stop) -> Result<Self> {
-        let (inside, outside) = addresses(site)?;
+        let (inside, outside) = addresses(site);
         let gateway = site
             .host(Role::Gateway)
             .ok_or_else(|| Error::other("attach to a lab", "the site has no gateway"))?;
         let [(near, near_interface), (away, away_interface)] = sides(site);
         let mut net = Rtnetlink::open_in(gateway)?;
         net.set_mtu(away_interface, OUTSIDE_MTU)?;
-        let mut end = |role: Role, interface: &str, hosts: [Ipv4Addr; 2]| {
+        let mut end = |role: Role, interface: &str, hosts: [IpAddr; 2]| {
             let host = site.host(role).ok_or_else(|| Error::other("attach to a lab", "a host is missing"))?;
             let name = site.interfaces(role).into_iter().next().unwrap_or_default();
             let own = Rtnetlink::open_in(host)?.interface(&name)?;
             let (index, own) = (own.index, own.mac.unwrap_or_default());
             let gateway = net.interface(interface)?.mac.unwrap_or_default();
             for address in hosts {
-                net.add_neighbour(interface, address.into(), own)?;
+                net.add_neighbour(interface, address, own)?;
             }
             Ok(End { socket: host.run(|| FrameSocket::open(index))??, own, gateway })
         };
@@ -128,27 +130,35 @@ fn sides(site: &Site) -> [(Role, &str); 2] {
 }
 
 /// The experiments' addresses in a site: two inside, two outside.
-///
-/// # Errors
-/// If the site is of IPv6.
-pub fn addresses(site: &Site) -> Result<([Ipv4Addr; 2], [Ipv4Addr; 2])> {
+pub fn addresses(site: &Site) -> ([IpAddr; 2], [IpAddr; 2]) {
     let beside = |host: IpAddr| match host {
         IpAddr::V4(host) => {
             let [a, b, c, _] = host.octets();
-            Ok(LAST.map(|last| Ipv4Addr::new(a, b, c, last)))
+            LAST.map(|last| Ipv4Addr::new(a, b, c, last).into())
         }
-        IpAddr::V6(_) => Err(Error::other("attach to a lab", "the experiments are of IPv4")),
+        IpAddr::V6(host) => LAST.map(|last| {
+            let mut octets = host.octets();
+            octets[15] = last;
+            octets.into()
+        }),
     };
     let plan = site.addresses();
     let address = |role| if role == Role::Initiator { plan.initiator } else { plan.responder };
     let [(near, _), (away, _)] = sides(site);
-    Ok((beside(address(near))?, beside(address(away))?))
+    (beside(address(near)), beside(address(away)))
 }
 
-/// The IPv4 packet in a frame; others (ARP, IPv6) are no part of an experiment.
+/// The IP packet in a frame; others are no part of an experiment: ARP, and what keeps a link (RFC 4861, RFC 3810).
 fn packet_in(frame: &[u8]) -> Option<Packet> {
     let (header, rest) = Ethernet::read(frame).ok()?;
-    if header.ethertype == ethernet::IPV4 { Packet::read(rest) } else { None }
+    if ![ethernet::IPV4, ethernet::IPV6].contains(&header.ethertype) {
+        return None;
+    }
+    let of_the_link = |packet: &Packet| {
+        let kind = packet.icmp_kind().filter(|_| packet.header.source.is_ipv6());
+        kind.is_some_and(|(kind, _)| OF_THE_LINK.contains(&kind))
+    };
+    Packet::read(rest).filter(|packet| !of_the_link(packet))
 }
 
 impl Ends for LabEnds {
@@ -162,7 +172,8 @@ impl Ends for LabEnds {
 
     fn send(&mut self, side: Side, packet: &Packet) -> io::Result<()> {
         let end = self.end(side);
-        let header = Ethernet { destination: end.gateway, source: end.own, ethertype: ethernet::IPV4 };
+        let ethertype = if packet.header.source.is_ipv6() { ethernet::IPV6 } else { ethernet::IPV4 };
+        let header = Ethernet { destination: end.gateway, source: end.own, ethertype };
         let mut frame = vec![0; Ethernet::LENGTH];
         header.write(&mut frame).map_err(io::Error::other)?;
         frame.extend(packet.bytes());

@@ -2,7 +2,7 @@
 
 mod published;
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -68,11 +68,11 @@ pub struct Observations {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Translation {
     /// Inside address and port.
-    pub inside: SocketAddrV4,
+    pub inside: SocketAddr,
     /// Outside address and port that it sent to.
-    pub to: SocketAddrV4,
+    pub to: SocketAddr,
     /// Source that was seen there; `None` if nothing arrived.
-    pub seen: Option<SocketAddrV4>,
+    pub seen: Option<SocketAddr>,
     /// The path carried a control packet, where nothing arrived.
     pub sure: bool,
 }
@@ -93,11 +93,11 @@ pub struct Collision {
     /// at the same outside port.
     pub second: Mapping,
     /// Host that got the answer to the first host's packet; `None`: no one.
-    pub first_answer: Option<SocketAddrV4>,
+    pub first_answer: Option<SocketAddr>,
     /// Host that got the answer to the second host's.
-    pub second_answer: Option<SocketAddrV4>,
+    pub second_answer: Option<SocketAddr>,
     /// Host that got the answer to the second host's first packet, which went to the second address.
-    pub other_answer: Option<SocketAddrV4>,
+    pub other_answer: Option<SocketAddr>,
     /// The path carried a control packet, where an answer did not arrive.
     pub sure: bool,
 }
@@ -119,7 +119,7 @@ pub struct Filtering {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Inbound {
     /// Inside address and port that it reached; `None` if it did not.
-    pub reached: Option<SocketAddrV4>,
+    pub reached: Option<SocketAddr>,
     /// The path carried a control packet, where it did not arrive.
     pub sure: bool,
     /// The answer that the sender got instead.
@@ -147,7 +147,7 @@ pub struct Hairpin {
     /// The hosts' mappings, as seen outside.
     pub mappings: [Translation; 2],
     /// Source with which the second host's packet reached the first host; `None` if it did not arrive.
-    pub source: Option<SocketAddrV4>,
+    pub source: Option<SocketAddr>,
     /// The path carried a control packet, where it did not arrive.
     pub sure: bool,
     /// The answer that the sender got instead.
@@ -214,13 +214,13 @@ pub struct Refresh {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PortReuse {
     /// Outside endpoint of the first host.
-    pub first: SocketAddrV4,
+    pub first: SocketAddr,
     /// Inside endpoint of the second one.
-    pub inside: SocketAddrV4,
+    pub inside: SocketAddr,
     /// Its packet's time after the first host's only packet, s.
     pub after_s: f64,
     /// Outside endpoint with which that arrived; `None` if it did not.
-    pub second: Option<SocketAddrV4>,
+    pub second: Option<SocketAddr>,
 }
 
 /// Two SYNs that cross (RFC 9293 section 3.5): each step tells whether it arrived.
@@ -449,7 +449,7 @@ pub struct Identification {
     /// The identification as it was sent.
     pub sent: u16,
     /// Source address and identification of each as it arrived; `None` if one did not.
-    pub seen: [Option<(Ipv4Addr, u16)>; 2],
+    pub seen: [Option<(IpAddr, u16)>; 2],
     /// The path carried a control packet, where one did not arrive.
     pub sure: bool,
 }
@@ -497,9 +497,9 @@ pub struct OtherTrip {
     /// The protocol.
     pub other: Other,
     /// Inside address.
-    pub inside: Ipv4Addr,
+    pub inside: IpAddr,
     /// Source address as it arrived outside; `None` if it did not.
-    pub seen: Option<Ipv4Addr>,
+    pub seen: Option<IpAddr>,
     /// The answer to that source reached the inside host.
     pub answer: bool,
     /// The path carried a control packet, where something did not arrive.

@@ -1,27 +1,70 @@
-//! IPv4 packets as the two ends send and see them.
+//! IP packets as the two ends send and see them.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 
-use weir_wire::{Icmp, Ipv4, Tcp, Udp, checksum, protocol};
+use weir_wire::{Icmp, Ipv4, Ipv6, Tcp, Udp, checksum, ipv6, protocol};
 
 /// Hop limit of packets that the ends send.
 pub const TTL: u8 = 64;
+/// Length of the fragment header of IPv6, bytes (RFC 8200 section 4.5), and its number.
+const FRAGMENT_HEADER: usize = 8;
+const FRAGMENT: u8 = 44;
+/// Longest offset of a fragment, in units of 8 bytes.
+const OFFSET: u16 = 0x1fff;
 
-/// One IPv4 packet without options.
+/// The header of a packet, as far as experiments know it. Its addresses are of one version, which is the packet's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// DSCP and ECN.
+    pub tos: u8,
+    /// Of a datagram that was fragmented; 16 bits in IPv4, where all packets have one.
+    pub identification: u32,
+    /// It must not be fragmented. Routers never fragment IPv6.
+    pub dont_fragment: bool,
+    /// More fragments follow.
+    pub more_fragments: bool,
+    /// Offset of the payload in the datagram's, in units of 8 bytes.
+    pub fragment_offset: u16,
+    /// Hop limit.
+    pub ttl: u8,
+    /// Protocol of the payload.
+    pub protocol: u8,
+    /// From where.
+    pub source: IpAddr,
+    /// To where.
+    pub destination: IpAddr,
+}
+
+impl Header {
+    /// Whether it is one of several fragments.
+    pub fn is_fragment(&self) -> bool {
+        self.fragment_offset != 0 || self.more_fragments
+    }
+
+    /// Length of the headers before the payload, bytes.
+    pub fn length(&self) -> usize {
+        match self.source {
+            IpAddr::V4(_) => Ipv4::LENGTH,
+            IpAddr::V6(_) if self.is_fragment() => Ipv6::LENGTH + FRAGMENT_HEADER,
+            IpAddr::V6(_) => Ipv6::LENGTH,
+        }
+    }
+}
+
+/// One packet without options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {
-    /// Its header. The total length is computed when it is written.
-    pub header: Ipv4,
+    /// Its header.
+    pub header: Header,
     /// The bytes after the header.
     pub payload: Vec<u8>,
 }
 
 impl Packet {
     /// A packet with this payload.
-    pub fn new(source: Ipv4Addr, destination: Ipv4Addr, protocol: u8, payload: Vec<u8>) -> Self {
-        let header = Ipv4 {
+    pub fn new(source: IpAddr, destination: IpAddr, protocol: u8, payload: Vec<u8>) -> Self {
+        let header = Header {
             tos: 0,
-            total_length: 0,
             identification: 0,
             dont_fragment: false,
             more_fragments: false,
@@ -35,29 +78,29 @@ impl Packet {
     }
 
     /// A UDP datagram with its checksum. `data` has at most 65,507 bytes.
-    pub fn udp(from: SocketAddrV4, to: SocketAddrV4, data: &[u8]) -> Self {
+    pub fn udp(from: SocketAddr, to: SocketAddr, data: &[u8]) -> Self {
         let mut payload = vec![0; Udp::LENGTH];
         payload.extend_from_slice(data);
-        let mut packet = Packet::new(*from.ip(), *to.ip(), protocol::UDP, payload);
+        let mut packet = Packet::new(from.ip(), to.ip(), protocol::UDP, payload);
         packet.seal_udp(from.port(), to.port());
         packet
     }
 
     /// A TCP segment without options.
-    pub fn tcp(from: SocketAddrV4, to: SocketAddrV4, header: Tcp, data: &[u8]) -> Self {
+    pub fn tcp(from: SocketAddr, to: SocketAddr, header: Tcp, data: &[u8]) -> Self {
         let mut payload = vec![0; Tcp::LENGTH];
         payload.extend_from_slice(data);
         let header = Tcp { source_port: from.port(), destination_port: to.port(), ..header };
         // The buffer begins with room for the header.
-        let sealed = header.seal((*from.ip()).into(), (*to.ip()).into(), &mut payload);
+        let sealed = header.seal(from.ip(), to.ip(), &mut payload);
         debug_assert!(sealed.is_ok());
-        Packet::new(*from.ip(), *to.ip(), protocol::TCP, payload)
+        Packet::new(from.ip(), to.ip(), protocol::TCP, payload)
     }
 
     /// A TCP segment with options, of a multiple of four bytes and 40 at most.
     pub fn tcp_with_options(
-        from: SocketAddrV4,
-        to: SocketAddrV4,
+        from: SocketAddr,
+        to: SocketAddr,
         header: Tcp,
         options: &[u8],
         data: &[u8],
@@ -80,32 +123,110 @@ impl Packet {
     }
 
     /// An ICMP message with its checksum.
-    pub fn icmp(source: Ipv4Addr, destination: Ipv4Addr, message: &Icmp<'_>) -> Self {
+    pub fn icmp(source: IpAddr, destination: IpAddr, message: &Icmp<'_>) -> Self {
         let mut payload = vec![0; 1500];
-        let length = message.write(source.into(), destination.into(), &mut payload).unwrap_or_default();
+        let length = message.write(source, destination, &mut payload).unwrap_or_default();
         payload.truncate(length);
-        Packet::new(source, destination, protocol::ICMP, payload)
+        Packet::new(source, destination, icmp_of(source), payload)
     }
 
     /// Reads a packet, which may be followed by the link's padding. `None` if it is not whole, or its header's checksum is wrong.
     pub fn read(bytes: &[u8]) -> Option<Self> {
-        let (header, payload) = Ipv4::read(bytes).ok()?;
-        Ipv4::is_sound(bytes).then(|| Packet { header, payload: payload.to_vec() })
+        if is_v6(bytes) {
+            return Packet::of_v6(Ipv6::read(bytes).ok()?);
+        }
+        let whole = Ipv4::read(bytes).ok()?;
+        Ipv4::is_sound(bytes).then(|| Packet::of_v4(whole))
     }
 
     /// Reads what an ICMP error quotes: the header, and as much as is there of what follows it.
     pub fn read_quoted(bytes: &[u8]) -> Option<Self> {
-        let (header, payload) = Ipv4::read_quoted(bytes).ok()?;
-        Some(Packet { header, payload: payload.to_vec() })
+        if is_v6(bytes) {
+            return Packet::of_v6(Ipv6::read_quoted(bytes).ok()?);
+        }
+        Ipv4::read_quoted(bytes).ok().map(Packet::of_v4)
+    }
+
+    /// Whether the header's checksum is right; IPv6 has none.
+    pub fn header_is_sound(bytes: &[u8]) -> bool {
+        is_v6(bytes) || Ipv4::is_sound(bytes)
+    }
+
+    fn of_v4((header, payload): (Ipv4, &[u8])) -> Self {
+        let header = Header {
+            tos: header.tos,
+            identification: header.identification.into(),
+            dont_fragment: header.dont_fragment,
+            more_fragments: header.more_fragments,
+            fragment_offset: header.fragment_offset,
+            ttl: header.ttl,
+            protocol: header.protocol,
+            source: header.source.into(),
+            destination: header.destination.into(),
+        };
+        Packet { header, payload: payload.to_vec() }
+    }
+
+    fn of_v6((header, rest): (Ipv6, &[u8])) -> Option<Self> {
+        let upper = ipv6::upper_layer(header.next_header, rest).ok()?;
+        let header = Header {
+            tos: header.traffic_class,
+            identification: upper.fragment.map_or(0, |fragment| fragment.identification),
+            dont_fragment: true,
+            more_fragments: upper.fragment.is_some_and(|fragment| fragment.more),
+            fragment_offset: upper.fragment.map_or(0, |fragment| (fragment.offset / 8) as u16),
+            ttl: header.hop_limit,
+            protocol: upper.protocol,
+            source: header.source.into(),
+            destination: header.destination.into(),
+        };
+        Some(Packet { header, payload: upper.payload.to_vec() })
     }
 
     /// The packet with its header's length and checksum.
+    ///
+    /// # Panics
+    /// If its addresses are of two versions.
     pub fn bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![0; Ipv4::LENGTH];
+        let header = self.header;
+        let mut bytes = vec![0; header.length()];
         bytes.extend_from_slice(&self.payload);
-        let total_length = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
         // The buffer begins with room for the header.
-        let written = Ipv4 { total_length, ..self.header }.write(&mut bytes);
+        let written = match (header.source, header.destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => Ipv4 {
+                tos: header.tos,
+                total_length: u16::try_from(bytes.len()).unwrap_or(u16::MAX),
+                identification: header.identification as u16,
+                dont_fragment: header.dont_fragment,
+                more_fragments: header.more_fragments,
+                fragment_offset: header.fragment_offset,
+                ttl: header.ttl,
+                protocol: header.protocol,
+                source,
+                destination,
+            }
+            .write(&mut bytes),
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                let next_header = if header.is_fragment() { FRAGMENT } else { header.protocol };
+                let fixed = Ipv6 {
+                    traffic_class: header.tos,
+                    flow_label: 0,
+                    payload_length: u16::try_from(bytes.len() - Ipv6::LENGTH).unwrap_or(u16::MAX),
+                    next_header,
+                    hop_limit: header.ttl,
+                    source,
+                    destination,
+                };
+                if header.is_fragment() {
+                    let place = (header.fragment_offset & OFFSET) << 3 | u16::from(header.more_fragments);
+                    bytes[Ipv6::LENGTH] = header.protocol;
+                    bytes[Ipv6::LENGTH + 2..][..2].copy_from_slice(&place.to_be_bytes());
+                    bytes[Ipv6::LENGTH + 4..][..4].copy_from_slice(&header.identification.to_be_bytes());
+                }
+                fixed.write(&mut bytes)
+            }
+            _ => unreachable!("the addresses of a packet are of one version"),
+        };
         debug_assert!(written.is_ok());
         bytes
     }
@@ -113,18 +234,18 @@ impl Packet {
     /// Writes UDP ports, length and checksum again, after addresses or data changed.
     pub fn seal_udp(&mut self, from: u16, to: u16) {
         let (source, destination) = (self.header.source, self.header.destination);
-        let sealed = Udp::seal((source.into(), from), (destination.into(), to), &mut self.payload);
+        let sealed = Udp::seal((source, from), (destination, to), &mut self.payload);
         debug_assert!(sealed.is_ok());
     }
 
     /// UDP or TCP source, if the packet carries the ports.
-    pub fn from(&self) -> Option<SocketAddrV4> {
-        self.ports().map(|(from, _)| SocketAddrV4::new(self.header.source, from))
+    pub fn from(&self) -> Option<SocketAddr> {
+        self.ports().map(|(from, _)| SocketAddr::new(self.header.source, from))
     }
 
     /// UDP or TCP destination, if the packet carries the ports.
-    pub fn to(&self) -> Option<SocketAddrV4> {
-        self.ports().map(|(_, to)| SocketAddrV4::new(self.header.destination, to))
+    pub fn to(&self) -> Option<SocketAddr> {
+        self.ports().map(|(_, to)| SocketAddr::new(self.header.destination, to))
     }
 
     fn ports(&self) -> Option<(u16, u16)> {
@@ -137,7 +258,7 @@ impl Packet {
     /// The data of a whole UDP datagram with the right checksum.
     pub fn udp_data(&self) -> Option<&[u8]> {
         let (source, destination) = self.addresses();
-        let whole = self.header.protocol == protocol::UDP && self.header.fragment().is_none();
+        let whole = self.header.protocol == protocol::UDP && !self.header.is_fragment();
         if !whole || !Udp::is_sound(source, destination, &self.payload) {
             return None;
         }
@@ -147,33 +268,53 @@ impl Packet {
     /// Header and data of a TCP segment with the right checksum.
     pub fn tcp_segment(&self) -> Option<(Tcp, &[u8])> {
         let (source, destination) = self.addresses();
-        let whole = self.header.protocol == protocol::TCP && self.header.fragment().is_none();
+        let whole = self.header.protocol == protocol::TCP && !self.header.is_fragment();
         if !whole || !Tcp::is_sound(source, destination, &self.payload) {
             return None;
         }
         Tcp::read(&self.payload).ok().map(|(header, _, data)| (header, data))
     }
 
-    /// The ICMP message, if its checksum is right.
+    /// The ICMP message, of the packet's version, if its checksum is right.
     pub fn icmp_message(&self) -> Option<Icmp<'_>> {
         let (source, destination) = self.addresses();
-        let whole = self.header.protocol == protocol::ICMP && self.header.fragment().is_none();
+        let whole = self.is_icmp() && !self.header.is_fragment();
         if !whole || !Icmp::is_sound(source, destination, &self.payload) {
             return None;
         }
-        Icmp::read_v4(&self.payload).ok()
+        if source.is_ipv6() { Icmp::read_v6(&self.payload) } else { Icmp::read_v4(&self.payload) }.ok()
+    }
+
+    /// Type and code of an ICMP message, as they are numbered in the packet's version.
+    pub fn icmp_kind(&self) -> Option<(u8, u8)> {
+        self.icmp_message()?;
+        self.payload.first_chunk::<2>().map(|[kind, code]| (*kind, *code))
+    }
+
+    /// Whether its payload is ICMP of its version.
+    pub fn is_icmp(&self) -> bool {
+        self.header.protocol == icmp_of(self.header.source)
     }
 
     fn addresses(&self) -> (IpAddr, IpAddr) {
-        (self.header.source.into(), self.header.destination.into())
+        (self.header.source, self.header.destination)
     }
+}
+
+fn is_v6(bytes: &[u8]) -> bool {
+    bytes.first().is_some_and(|first| first >> 4 == 6)
+}
+
+/// The number of ICMP in packets with such an address.
+fn icmp_of(address: IpAddr) -> u8 {
+    if address.is_ipv6() { protocol::ICMPV6 } else { protocol::ICMP }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn at(text: &str) -> SocketAddrV4 {
+    fn at(text: &str) -> SocketAddr {
         text.parse().unwrap()
     }
 
@@ -185,13 +326,13 @@ mod tests {
         let read = Packet::read(&bytes).unwrap();
         assert_eq!(read.udp_data(), Some(&b"hello"[..]));
         assert_eq!((read.from(), read.to()), (Some(at("198.18.0.10:20000")), Some(at("198.19.0.10:53"))));
-        assert_eq!(usize::from(read.header.total_length), bytes.len() - 7);
+        assert_eq!(read.bytes(), bytes[..bytes.len() - 7]);
     }
 
     #[test]
     fn a_stale_checksum_is_no_datagram() {
         let mut packet = Packet::udp(at("198.18.0.10:20000"), at("198.19.0.10:53"), b"hello");
-        packet.header.source = Ipv4Addr::new(198, 18, 0, 11);
+        packet.header.source = IpAddr::from([198, 18, 0, 11]);
         assert_eq!(packet.udp_data(), None);
         packet.seal_udp(20000, 53);
         assert!(packet.udp_data().is_some());
@@ -205,5 +346,31 @@ mod tests {
         let mut packet = Packet::udp(at("198.18.0.10:20000"), at("198.19.0.10:53"), b"hello");
         packet.header.fragment_offset = 1;
         assert_eq!((packet.from(), packet.udp_data()), (None, None));
+    }
+
+    #[test]
+    fn fragments_of_ipv6_have_a_header_of_their_own() {
+        let mut packet = Packet::udp(at("[2001:2::10]:20000"), at("[2001:2:0:1::10]:53"), b"hello");
+        assert_eq!(packet.bytes().len(), 40 + 8 + 5);
+        packet.header.dont_fragment = true;
+        assert_eq!(Packet::read(&packet.bytes()), Some(packet.clone()));
+        packet.header.identification = 0x1_2345;
+        packet.header.fragment_offset = 5;
+        packet.header.more_fragments = true;
+        let bytes = packet.bytes();
+        // RFC 8200 section 4.5: next header, 13 bits of offset, flag M, identification.
+        assert_eq!(bytes[6], 44);
+        assert_eq!(bytes[40..48], [17, 0, 0, 5 << 3 | 1, 0, 1, 0x23, 0x45]);
+        assert_eq!(Packet::read(&bytes), Some(packet));
+    }
+
+    #[test]
+    fn icmp_is_numbered_by_version() {
+        let message = Icmp::Unreachable { code: 1, quote: &[] };
+        for (from, to, kind) in [("198.18.0.10", "198.19.0.10", 3), ("2001:2::10", "2001:2:0:1::10", 1)] {
+            let packet = Packet::icmp(from.parse().unwrap(), to.parse().unwrap(), &message);
+            assert_eq!(packet.icmp_kind(), Some((kind, 1)));
+            assert_eq!(packet.icmp_message(), Some(message));
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use weir_wire::Tcp;
@@ -74,12 +74,12 @@ pub(crate) struct Trip {
 
 impl Trip {
     /// The source that the packet had when it arrived.
-    pub(crate) fn from(&self) -> Option<SocketAddrV4> {
+    pub(crate) fn from(&self) -> Option<SocketAddr> {
         self.arrived.as_ref().and_then(|arrival| arrival.packet.from())
     }
 
     /// The destination that it had.
-    pub(crate) fn to(&self) -> Option<SocketAddrV4> {
+    pub(crate) fn to(&self) -> Option<SocketAddr> {
         self.arrived.as_ref().and_then(|arrival| arrival.packet.to())
     }
 
@@ -98,7 +98,7 @@ pub(crate) struct Session<'a> {
     /// Published ports of the first inside host that experiments have used.
     used_published: u16,
     /// Sequence numbers of SYNs by their endpoints.
-    sequences: HashMap<(SocketAddrV4, SocketAddrV4), u32>,
+    sequences: HashMap<(SocketAddr, SocketAddr), u32>,
     /// The last control packets did not arrive.
     died: bool,
 }
@@ -202,7 +202,7 @@ impl<'a> Session<'a> {
     }
 
     /// A port of the NAT's that no experiment has opened, near that of a mapping.
-    pub(crate) fn unopened(&self, mapped: SocketAddrV4) -> SocketAddrV4 {
+    pub(crate) fn unopened(&self, mapped: SocketAddr) -> SocketAddr {
         let beside = mapped.port().wrapping_add(UNOPENED);
         let port = match &self.conditions().published {
             Some(published) if published.ports.contains(&beside) => {
@@ -210,7 +210,7 @@ impl<'a> Session<'a> {
             }
             _ => beside,
         };
-        SocketAddrV4::new(*mapped.ip(), port)
+        SocketAddr::new(mapped.ip(), port)
     }
 
     /// Whether the ends carry any packet: see [`Ends::carries_everything`].
@@ -219,13 +219,13 @@ impl<'a> Session<'a> {
     }
 
     /// A fresh port of the first inside host.
-    pub(crate) fn fresh_inside(&mut self) -> SocketAddrV4 {
-        SocketAddrV4::new(self.conditions().inside[0], self.fresh_inside_port())
+    pub(crate) fn fresh_inside(&mut self) -> SocketAddr {
+        SocketAddr::new(self.conditions().inside[0], self.fresh_inside_port())
     }
 
     /// One of the two outside addresses, with this port.
-    pub(crate) fn outside(&self, which: usize, port: u16) -> SocketAddrV4 {
-        SocketAddrV4::new(self.conditions().outside[which], self.ends.outside_port(port))
+    pub(crate) fn outside(&self, which: usize, port: u16) -> SocketAddr {
+        SocketAddr::new(self.conditions().outside[which], self.ends.outside_port(port))
     }
 
     /// The outside port of mappings that are left alone.
@@ -246,8 +246,8 @@ impl<'a> Session<'a> {
         &mut self,
         protocol: Protocol,
         side: Side,
-        from: SocketAddrV4,
-        to: SocketAddrV4,
+        from: SocketAddr,
+        to: SocketAddr,
     ) -> io::Result<Trip> {
         let data = self.data();
         match protocol {
@@ -267,8 +267,8 @@ impl<'a> Session<'a> {
     pub(crate) fn outbound(
         &mut self,
         protocol: Protocol,
-        from: SocketAddrV4,
-        to: SocketAddrV4,
+        from: SocketAddr,
+        to: SocketAddr,
     ) -> io::Result<Trip> {
         let mut trip = self.probe(protocol, Side::Inside, from, to)?;
         // Back to an inside host: that is another experiment.
@@ -280,8 +280,8 @@ impl<'a> Session<'a> {
     pub(crate) fn inbound(
         &mut self,
         protocol: Protocol,
-        from: SocketAddrV4,
-        to: SocketAddrV4,
+        from: SocketAddr,
+        to: SocketAddr,
     ) -> io::Result<Trip> {
         let mut trip = self.probe(protocol, Side::Outside, from, to)?;
         trip.arrived = trip.arrived.filter(|arrival| arrival.side == Side::Inside);
@@ -292,8 +292,8 @@ impl<'a> Session<'a> {
     pub(crate) fn answer(
         &mut self,
         protocol: Protocol,
-        (inside, far): (SocketAddrV4, SocketAddrV4),
-        seen: SocketAddrV4,
+        (inside, far): (SocketAddr, SocketAddr),
+        seen: SocketAddr,
     ) -> io::Result<Trip> {
         let mut trip = match protocol {
             Protocol::Udp => self.probe(protocol, Side::Outside, far, seen)?,
@@ -313,8 +313,8 @@ impl<'a> Session<'a> {
     pub(crate) fn segment(
         &mut self,
         side: Side,
-        from: SocketAddrV4,
-        to: SocketAddrV4,
+        from: SocketAddr,
+        to: SocketAddr,
         segment: Segment,
     ) -> io::Result<Trip> {
         let packet = Packet::tcp(from, to, segment.header(), &[]);
@@ -332,7 +332,7 @@ impl<'a> Session<'a> {
     }
 
     /// The sequence number of the SYN from one endpoint to another.
-    pub(crate) fn sequence_of(&self, from: SocketAddrV4, to: SocketAddrV4) -> u32 {
+    pub(crate) fn sequence_of(&self, from: SocketAddr, to: SocketAddr) -> u32 {
         self.sequences.get(&(from, to)).copied().unwrap_or_default()
     }
 
@@ -408,7 +408,7 @@ impl<'a> Session<'a> {
     /// Sends a control packet out and its answer back. Packets cross a hop in the order in which they came, so one that was sent
     /// earlier has arrived by then, or does not arrive. Returns whether both arrived, and what else did.
     pub(crate) fn path_is_alive(&mut self) -> io::Result<(bool, Vec<Arrival>)> {
-        let near = SocketAddrV4::new(self.conditions().inside[0], CONTROL_PORT);
+        let near = SocketAddr::new(self.conditions().inside[0], CONTROL_PORT);
         let far = self.outside(0, CONTROL_PORT);
         let mut others = Vec::new();
         // A path that has died once is not waited for at length again.
@@ -428,8 +428,8 @@ impl<'a> Session<'a> {
     fn control(
         &mut self,
         side: Side,
-        from: SocketAddrV4,
-        to: SocketAddrV4,
+        from: SocketAddr,
+        to: SocketAddr,
         others: &mut Vec<Arrival>,
     ) -> io::Result<Option<Arrival>> {
         let data = self.data();
@@ -444,7 +444,7 @@ impl<'a> Session<'a> {
     }
 
     /// The inside hosts' addresses.
-    pub(crate) fn inside(&self, which: usize) -> Ipv4Addr {
+    pub(crate) fn inside(&self, which: usize) -> IpAddr {
         self.conditions().inside[which]
     }
 }

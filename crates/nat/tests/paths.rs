@@ -3,7 +3,7 @@
 mod reference;
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use reference::memory::Memory;
@@ -70,7 +70,7 @@ fn loss_and_delay_make_no_verdict_wrong() {
 /// A carrier's NAT without defects in front of a home router with one: the defect shows as it does alone, or the row is not sure.
 #[test]
 fn a_second_nat_hides_no_failure_of_the_first() {
-    let carrier = [Ipv4Addr::new(198, 19, 2, 1), Ipv4Addr::new(198, 19, 2, 2)];
+    let carrier = [[198, 19, 2, 1], [198, 19, 2, 2]].map(IpAddr::from);
     let outer = Behaviour { addresses: carrier, ..Behaviour::default() };
     let good = verdicts(&table(Memory::chain(vec![Behaviour::default(), outer.clone()], Duration::ZERO)));
     for (row, verdict) in good {
@@ -118,7 +118,7 @@ fn a_path_that_carries_nothing_has_no_verdict() {
 fn behind_two_nats_the_stricter_class_is_seen() {
     let rank = |class: Dependence| CLASSES.iter().position(|c| *c == class);
     let stricter = |a, b| if rank(a) >= rank(b) { a } else { b };
-    let carrier = [Ipv4Addr::new(198, 19, 2, 1), Ipv4Addr::new(198, 19, 2, 2)];
+    let carrier = [[198, 19, 2, 1], [198, 19, 2, 2]].map(IpAddr::from);
     let pairs = || CLASSES.iter().flat_map(|a| CLASSES.iter().map(|b| (*a, *b)));
     for (mapping, carrier_mapping) in pairs() {
         for (filtering, carrier_filtering) in pairs() {

@@ -4,7 +4,7 @@ mod reference;
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::{SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
 use reference::{Behaviour, Reference};
@@ -30,7 +30,9 @@ enum Server {
 
 /// The server's answer, and its source.
 fn answer(server: Server, request: &Packet) -> Option<(SocketAddrV4, Vec<u8>)> {
-    let (client, asked) = (request.from()?, request.to()?);
+    let (SocketAddr::V4(client), SocketAddr::V4(asked)) = (request.from()?, request.to()?) else {
+        return None;
+    };
     let data = request.udp_data()?;
     if server == Server::Silent || !data.starts_with(&[0, 1]) {
         return None;
@@ -98,11 +100,12 @@ impl Exchange for Behind {
     }
 
     fn send(&mut self, to: SocketAddrV4, data: &[u8]) -> io::Result<()> {
-        for (_, packet) in self.through(Side::Inside, Packet::udp(self.local, to, data)) {
+        for (_, packet) in self.through(Side::Inside, Packet::udp(self.local.into(), to.into(), data)) {
             let Some((source, bytes)) = answer(self.server, &packet) else { continue };
-            let back = Packet::udp(source, packet.from().unwrap(), &bytes);
+            let back = Packet::udp(source.into(), packet.from().unwrap(), &bytes);
             for (_, packet) in self.through(Side::Outside, back) {
-                self.received.push_back((packet.from().unwrap(), packet.udp_data().unwrap().to_vec()));
+                let Some(SocketAddr::V4(from)) = packet.from() else { continue };
+                self.received.push_back((from, packet.udp_data().unwrap().to_vec()));
             }
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
 use weir_wire::Icmp;
 
@@ -19,16 +19,16 @@ const WITNESSES: usize = 8;
 
 /// A mapping that has carried packets both ways.
 struct Witness {
-    inside: SocketAddrV4,
-    seen: SocketAddrV4,
+    inside: SocketAddr,
+    seen: SocketAddr,
 }
 
 /// One inside port's packet.
 struct Asked {
-    inside: SocketAddrV4,
+    inside: SocketAddr,
     packet: Packet,
     /// Source that it left with.
-    seen: Option<SocketAddrV4>,
+    seen: Option<SocketAddr>,
     /// Type and code of the error that the sender got.
     error: Option<(u8, u8)>,
 }
@@ -66,7 +66,7 @@ pub(super) fn udp(session: &mut Session<'_>, observations: &mut Observations) ->
             sure: alive,
         },
     };
-    let kept: HashSet<SocketAddrV4> = witnesses.iter().map(|witness| witness.inside).collect();
+    let kept: HashSet<SocketAddr> = witnesses.iter().map(|witness| witness.inside).collect();
     fill.host(session, 0, limit, &kept)?;
     // If the first host has come to an end, a few of the second one show whether that is its own end or the NAT's.
     let left = limit.saturating_sub(fill.seen.tried[0]);
@@ -84,7 +84,7 @@ pub(super) fn udp(session: &mut Session<'_>, observations: &mut Observations) ->
 }
 
 /// Mappings with packets both ways.
-fn witnesses(session: &mut Session<'_>, to: SocketAddrV4) -> io::Result<Vec<Witness>> {
+fn witnesses(session: &mut Session<'_>, to: SocketAddr) -> io::Result<Vec<Witness>> {
     let mut witnesses = Vec::new();
     for _ in 0..WITNESSES {
         let inside = session.fresh_inside();
@@ -98,11 +98,11 @@ fn witnesses(session: &mut Session<'_>, to: SocketAddrV4) -> io::Result<Vec<Witn
 
 /// The state of the search.
 struct Fill {
-    to: SocketAddrV4,
+    to: SocketAddr,
     /// Outside endpoints that are in use.
-    used: HashSet<SocketAddrV4>,
+    used: HashSet<SocketAddr>,
     /// The outside address of each host.
-    addresses: [Option<std::net::Ipv4Addr>; 2],
+    addresses: [Option<std::net::IpAddr>; 2],
     seen: Exhaustion,
 }
 
@@ -113,12 +113,12 @@ impl Fill {
         session: &mut Session<'_>,
         which: usize,
         limit: u32,
-        kept: &HashSet<SocketAddrV4>,
+        kept: &HashSet<SocketAddr>,
     ) -> io::Result<()> {
         let host = session.inside(which);
-        let insides: Vec<SocketAddrV4> = PORTS
+        let insides: Vec<SocketAddr> = PORTS
             .filter(|port| *port != CONTROL_PORT)
-            .map(|port| SocketAddrV4::new(host, port))
+            .map(|port| SocketAddr::new(host, port))
             .filter(|inside| !kept.contains(inside))
             .take(limit as usize)
             .collect();
@@ -134,7 +134,7 @@ impl Fill {
     }
 
     /// One datagram from each of these ports, sent again where nothing arrived.
-    fn ask(&mut self, session: &mut Session<'_>, batch: &[SocketAddrV4]) -> io::Result<Vec<Asked>> {
+    fn ask(&mut self, session: &mut Session<'_>, batch: &[SocketAddr]) -> io::Result<Vec<Asked>> {
         let mut asked: Vec<Asked> = Vec::with_capacity(batch.len());
         let mut by_data = HashMap::new();
         for (n, inside) in batch.iter().enumerate() {
@@ -175,7 +175,7 @@ impl Fill {
                 Some(seen) if seen.ip() == one.inside.ip() => self.seen.leaked += 1,
                 Some(seen) if self.used.insert(seen) => {
                     opened += 1;
-                    self.addresses[which] = self.addresses[which].or(Some(*seen.ip()));
+                    self.addresses[which] = self.addresses[which].or(Some(seen.ip()));
                 }
                 Some(_) => self.seen.reused += 1,
             }
@@ -198,8 +198,8 @@ fn note(arrival: &Arrival, asked: &mut [Asked], by_data: &HashMap<Vec<u8>, usize
     let about = message.quote().and_then(Packet::read_quoted);
     let from = about.and_then(|about| about.from());
     if let Some(one) = asked.iter_mut().find(|one| Some(one.inside) == from)
-        && let Icmp::Unreachable { code, .. } = message
+        && let Icmp::Unreachable { .. } = message
     {
-        one.error = Some((3, code));
+        one.error = packet.icmp_kind();
     }
 }

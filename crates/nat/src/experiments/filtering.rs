@@ -21,7 +21,9 @@ pub(super) fn inbound(trip: &Trip) -> Inbound {
 pub(super) fn answered(trip: &Trip, side: Side) -> Option<Answered> {
     trip.others.iter().filter(|arrival| arrival.side == side).find_map(|arrival| {
         match arrival.packet.icmp_message() {
-            Some(Icmp::Unreachable { code, .. }) => Some(Answered::Icmp { kind: 3, code }),
+            Some(Icmp::Unreachable { .. }) => {
+                arrival.packet.icmp_kind().map(|(kind, code)| Answered::Icmp { kind, code })
+            }
             _ => {
                 let (header, _) = arrival.packet.tcp_segment()?;
                 (header.flags & Tcp::RST != 0).then_some(Answered::Reset)

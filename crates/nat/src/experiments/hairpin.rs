@@ -1,7 +1,7 @@
 //! Two inside hosts that reach each other by way of the NAT's outside address.
 
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
 use super::filtering::answered;
 use super::mapping::translation;
@@ -27,7 +27,7 @@ fn hairpin(session: &mut Session<'_>, protocol: Protocol) -> io::Result<Hairpin>
     let to = session.outside(0, far);
     let mapped = |session: &mut Session<'_>, which: usize| {
         let port = if which == 0 { session.fresh_inside_port() } else { session.fresh_port() };
-        let inside = SocketAddrV4::new(session.inside(which), port);
+        let inside = SocketAddr::new(session.inside(which), port);
         translation(session, protocol, inside, to)
     };
     let mappings = [mapped(session, 0)?, mapped(session, 1)?];

@@ -1,9 +1,9 @@
 //! ICMP: queries from inside, and errors about packets of other protocols.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 
-use weir_wire::{Icmp, Ipv4, Tcp, Udp, protocol};
+use weir_wire::{Icmp, Tcp, Udp, protocol};
 
 use crate::observed::{About, IcmpError, IcmpQuery};
 use crate::session::{Protocol, Session, Trip};
@@ -56,6 +56,19 @@ pub(super) fn errors(session: &mut Session<'_>, observations: &mut Observations)
     Ok(())
 }
 
+/// Codes of "unreachable".
+struct Codes {
+    port: u8,
+    host: u8,
+}
+
+impl Codes {
+    /// RFC 792, RFC 4443 section 3.1.
+    fn of(address: IpAddr) -> Self {
+        if address.is_ipv6() { Codes { port: 4, host: 3 } } else { Codes { port: 3, host: 1 } }
+    }
+}
+
 /// The rows that an error is evidence for.
 fn evidence_for(about: About) -> &'static [&'static str] {
     match about {
@@ -86,25 +99,27 @@ fn error(session: &mut Session<'_>, about: About) -> io::Result<Option<IcmpError
         _ => arrival.packet.clone(),
     };
     let (side, source, receiver) = match about {
-        About::UdpOut | About::TcpOut => (Side::Outside, *far.ip(), *mapped.ip()),
-        About::UdpOutRouter => (Side::Outside, session.conditions().outside[1], *mapped.ip()),
-        About::UdpIn | About::Hairpin => (Side::Inside, *inside.ip(), *far.ip()),
+        About::UdpOut | About::TcpOut => (Side::Outside, far.ip(), mapped.ip()),
+        About::UdpOutRouter => (Side::Outside, session.conditions().outside[1], mapped.ip()),
+        About::UdpIn | About::Hairpin => (Side::Inside, inside.ip(), far.ip()),
     };
-    let bytes = quoted.bytes();
+    let (bytes, codes) = (quoted.bytes(), Codes::of(source));
     let message = match about {
         About::UdpOutRouter => Icmp::TimeExceeded { code: 0, quote: &bytes },
-        About::TcpOut => Icmp::Unreachable { code: 1, quote: &bytes },
-        About::UdpOut | About::UdpIn | About::Hairpin => Icmp::Unreachable { code: 3, quote: &bytes },
+        About::TcpOut => Icmp::Unreachable { code: codes.host, quote: &bytes },
+        About::UdpOut | About::UdpIn | About::Hairpin => {
+            Icmp::Unreachable { code: codes.port, quote: &bytes }
+        }
     };
     let packet = Packet::icmp(source, receiver, &message);
     let trip = session.send(side, &packet, &|arrival| arrival.side != side && is_error(arrival))?;
     let answer = session.answer(transport, (inside, far), mapped)?;
     let expected = match about {
         // As the receiver sent it, or as it left the NAT's address.
-        About::UdpIn => Expected { source: Some(*mapped.ip()), receiver: *far.ip(), inner: (far, mapped) },
-        _ => Expected { source: Some(source), receiver: *inside.ip(), inner: (inside, far) },
+        About::UdpIn => Expected { source: Some(mapped.ip()), receiver: far.ip(), inner: (far, mapped) },
+        _ => Expected { source: Some(source), receiver: inside.ip(), inner: (inside, far) },
     };
-    let mut seen = compare(about, &trip, &message, &expected);
+    let mut seen = compare(about, &trip, packet.icmp_kind().unwrap_or_default(), &expected);
     seen.mapping_lives = answer.to() == Some(inside);
     seen.sure = trip.is_sure() && answer.is_sure();
     Ok(Some(seen))
@@ -126,26 +141,26 @@ fn hairpinned(session: &mut Session<'_>) -> io::Result<Option<IcmpError>> {
         return Ok(None);
     };
     // An error to an inside address needs no NAT.
-    if packet.header.source == *sender.ip() {
+    if packet.header.source == sender.ip() {
         return Ok(None);
     }
     let bytes = packet.bytes();
-    let message = Icmp::Unreachable { code: 3, quote: &bytes };
-    let error = Packet::icmp(*receiver.ip(), packet.header.source, &message);
+    let message = Icmp::Unreachable { code: Codes::of(receiver.ip()).port, quote: &bytes };
+    let error = Packet::icmp(receiver.ip(), packet.header.source, &message);
     let trip = session.send(Side::Inside, &error, &is_error)?;
     let again = session.probe(Protocol::Udp, Side::Inside, sender, mapped[0])?;
-    let expected = Expected { source: None, receiver: *sender.ip(), inner: (sender, mapped[0]) };
-    let mut seen = compare(about, &trip, &message, &expected);
+    let expected = Expected { source: None, receiver: sender.ip(), inner: (sender, mapped[0]) };
+    let mut seen = compare(about, &trip, error.icmp_kind().unwrap_or_default(), &expected);
     seen.mapping_lives = reached(&again).is_some();
     seen.sure = trip.is_sure();
     Ok(Some(seen))
 }
 
 /// Inside endpoints of both hosts, and what they are seen as outside.
-fn both_mapped(session: &mut Session<'_>) -> io::Result<Option<([SocketAddrV4; 2], [SocketAddrV4; 2])>> {
+fn both_mapped(session: &mut Session<'_>) -> io::Result<Option<([SocketAddr; 2], [SocketAddr; 2])>> {
     let port = session.fresh_port();
     let far = session.outside(0, port);
-    let hosts = [session.fresh_inside(), SocketAddrV4::new(session.inside(1), session.fresh_port())];
+    let hosts = [session.fresh_inside(), SocketAddr::new(session.inside(1), session.fresh_port())];
     let mut mapped = hosts;
     for (host, seen) in hosts.into_iter().zip(&mut mapped) {
         let Some(from) = session.outbound(Protocol::Udp, host, far)?.from() else { return Ok(None) };
@@ -154,7 +169,7 @@ fn both_mapped(session: &mut Session<'_>) -> io::Result<Option<([SocketAddrV4; 2
     Ok(Some((hosts, mapped)))
 }
 
-/// An error with a quoted packet of IPv4.
+/// An error with a quoted packet.
 fn is_error(arrival: &Arrival) -> bool {
     arrival.packet.icmp_message().is_some_and(|message| message.quote().is_some())
 }
@@ -162,15 +177,15 @@ fn is_error(arrival: &Arrival) -> bool {
 /// The addresses that an error has on the other side.
 struct Expected {
     /// Source of the error itself, where only one is right.
-    source: Option<Ipv4Addr>,
+    source: Option<IpAddr>,
     /// Its destination.
-    receiver: Ipv4Addr,
+    receiver: IpAddr,
     /// Source and destination of the quoted packet.
-    inner: (SocketAddrV4, SocketAddrV4),
+    inner: (SocketAddr, SocketAddr),
 }
 
 /// The error as it arrived.
-fn compare(about: About, trip: &Trip, sent: &Icmp<'_>, expected: &Expected) -> IcmpError {
+fn compare(about: About, trip: &Trip, sent: (u8, u8), expected: &Expected) -> IcmpError {
     let nothing = IcmpError {
         about,
         arrived: false,
@@ -191,31 +206,19 @@ fn compare(about: About, trip: &Trip, sent: &Icmp<'_>, expected: &Expected) -> I
         arrived: true,
         outer: header.destination == expected.receiver
             && expected.source.is_none_or(|source| source == header.source),
-        kind: message.as_ref().is_some_and(|m| kind(m) == kind(sent)),
+        kind: packet.icmp_kind() == Some(sent),
         inner: inner.as_ref().is_some_and(|inner| {
             (inner.from(), inner.to()) == (Some(expected.inner.0), Some(expected.inner.1))
         }),
-        inner_ip_checksum: Ipv4::is_sound(quote),
+        inner_ip_checksum: Packet::header_is_sound(quote),
         inner_checksum: inner.as_ref().is_some_and(transport_is_sound),
         ..nothing
     }
 }
 
-/// Type, as far as experiments send it, and code.
-fn kind(message: &Icmp<'_>) -> (u8, u8) {
-    match *message {
-        Icmp::Unreachable { code, .. } => (3, code),
-        Icmp::TooBig { .. } => (3, 4),
-        Icmp::TimeExceeded { code, .. } => (11, code),
-        Icmp::ParameterProblem { code, .. } => (12, code),
-        Icmp::Echo { reply, .. } => (if reply { 0 } else { 8 }, 0),
-        Icmp::Other { kind, code, .. } => (kind, code),
-    }
-}
-
 /// The quoted packet is whole, and its transport checksum right.
 fn transport_is_sound(inner: &Packet) -> bool {
-    let (source, destination) = (inner.header.source.into(), inner.header.destination.into());
+    let (source, destination) = (inner.header.source, inner.header.destination);
     match inner.header.protocol {
         protocol::UDP => Udp::is_sound(source, destination, &inner.payload),
         protocol::TCP => Tcp::is_sound(source, destination, &inner.payload),

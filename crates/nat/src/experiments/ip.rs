@@ -1,12 +1,13 @@
 //! The IP header: fields that a hop keeps or changes, fragments, and packets that are too long.
 
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
-use weir_wire::{Icmp, Ipv4, Udp};
+use weir_wire::{Icmp, Udp};
 
 use crate::fragments::{Reassembly, split};
 use crate::observed::{FragmentTrip, Identification, IpFields, Overlap, OverlapTrip, TooLong};
+use crate::packet::Header;
 use crate::session::{Protocol, Session, Trip};
 use crate::{Arrival, Observations, Packet, Side};
 
@@ -26,7 +27,7 @@ const OVERLAP: usize = 400;
 const EXCESS: usize = 60;
 
 /// An open mapping: the inside endpoint, the outside one, and that of the NAT between them.
-fn open(session: &mut Session<'_>) -> io::Result<Option<(SocketAddrV4, SocketAddrV4, SocketAddrV4)>> {
+fn open(session: &mut Session<'_>) -> io::Result<Option<(SocketAddr, SocketAddr, SocketAddr)>> {
     let inside = session.fresh_inside();
     let port = session.fresh_port();
     let far = session.outside(0, port);
@@ -40,7 +41,7 @@ pub(super) fn fields(session: &mut Session<'_>, observations: &mut Observations)
     for (out, side, from, to) in [(true, Side::Inside, inside, far), (false, Side::Outside, far, mapped)] {
         let data = session.data();
         let mut packet = Packet::udp(from, to, &data);
-        packet.header = Ipv4 { tos: DSCP << 2 | ECN, ttl: TTL, dont_fragment: true, ..packet.header };
+        packet.header = Header { tos: DSCP << 2 | ECN, ttl: TTL, dont_fragment: true, ..packet.header };
         let trip = session.send(side, &packet, &|arrival| arrival.packet.udp_data() == Some(&data))?;
         let seen = trip.arrived.as_ref().map(|arrival| arrival.packet.header);
         both.push(IpFields {
@@ -63,12 +64,13 @@ pub(super) fn identification(session: &mut Session<'_>, observations: &mut Obser
     let (mut seen, mut sure) = ([None; 2], true);
     for (which, seen) in seen.iter_mut().enumerate() {
         let data = session.data();
-        let mut packet = Packet::udp(SocketAddrV4::new(session.inside(which), near), to, &data);
-        packet.header.identification = sent;
+        let mut packet = Packet::udp(SocketAddr::new(session.inside(which), near), to, &data);
+        packet.header.identification = sent.into();
         let trip = session.send(Side::Inside, &packet, &|a| a.packet.udp_data() == Some(&data))?;
         sure &= trip.is_sure();
-        *seen =
-            trip.arrived.map(|arrival| (arrival.packet.header.source, arrival.packet.header.identification));
+        *seen = trip
+            .arrived
+            .map(|arrival| (arrival.packet.header.source, arrival.packet.header.identification as u16));
     }
     observations.identification = Some(Identification { sent, seen, sure });
     Ok(())
@@ -91,7 +93,7 @@ pub(super) fn fragments(session: &mut Session<'_>, observations: &mut Observatio
 fn fragmented(
     session: &mut Session<'_>,
     side: Side,
-    (from, to): (SocketAddrV4, SocketAddrV4),
+    (from, to): (SocketAddr, SocketAddr),
     reversed: bool,
 ) -> io::Result<FragmentTrip> {
     let mut data = session.data();
@@ -99,7 +101,7 @@ fn fragmented(
     let mut packet = Packet::udp(from, to, &data);
     let attempt = |n: usize| {
         // Each attempt is a datagram of its own: its fragments complete no other.
-        packet.header.identification = (from.port() ^ to.port()).wrapping_add(n as u16);
+        packet.header.identification = (from.port() ^ to.port()).wrapping_add(n as u16).into();
         let mut pieces = split(&packet, PIECE);
         if reversed {
             pieces.reverse();
@@ -109,7 +111,7 @@ fn fragmented(
     let attempts: Vec<Vec<Packet>> = (0..session.attempts()).map(attempt).collect();
     let (whole, trip) = collect(session, side, &attempts, &data)?;
     let leaks =
-        |arrival: &Arrival| arrival.side == Side::Outside && arrival.packet.header.source == *from.ip();
+        |arrival: &Arrival| arrival.side == Side::Outside && arrival.packet.header.source == from.ip();
     let leaked = side == Side::Inside && trip.others.iter().any(leaks);
     Ok(FragmentTrip { out: side == Side::Inside, reversed, whole, leaked, sure: whole || trip.is_sure() })
 }
@@ -124,7 +126,7 @@ pub(super) fn overlapping(session: &mut Session<'_>, observations: &mut Observat
         let attempt = |n: usize| {
             let piece = |data: &[u8], from_byte: usize, to_byte: usize| {
                 let mut packet = Packet::udp(from, to, data);
-                packet.header.identification = (from.port() ^ to.port()).wrapping_add(n as u16);
+                packet.header.identification = (from.port() ^ to.port()).wrapping_add(n as u16).into();
                 packet.header.fragment_offset = (from_byte / 8) as u16;
                 packet.header.more_fragments = to_byte < packet.payload.len();
                 packet.payload = packet.payload[from_byte..to_byte].to_vec();
@@ -145,7 +147,7 @@ pub(super) fn overlapping(session: &mut Session<'_>, observations: &mut Observat
             Overlap::EarlierKept
         } else if is_whole(&arrived, &later) {
             Overlap::LaterKept
-        } else if arrived.iter().any(|arrival| arrival.packet.header.fragment().is_some()) {
+        } else if arrived.iter().any(|arrival| arrival.packet.header.is_fragment()) {
             Overlap::Passed
         } else {
             Overlap::Dropped
@@ -201,7 +203,7 @@ pub(super) fn too_long(session: &mut Session<'_>, observations: &mut Observation
     let mut data = session.data();
     data.resize(length, 0x5a);
     let mut packet = Packet::udp(inside, far, &data);
-    packet.header.identification = inside.port();
+    packet.header.identification = inside.port().into();
     packet.header.dont_fragment = true;
     let told = |arrival: &Arrival| match arrival.packet.icmp_message() {
         Some(Icmp::TooBig { mtu, .. }) if arrival.side == Side::Inside => Some(mtu),

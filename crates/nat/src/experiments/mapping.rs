@@ -1,7 +1,7 @@
 //! Which outside address and port a packet gets.
 
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
 use crate::Observations;
 use crate::observed::{Collision, Mapping, Translation};
@@ -18,8 +18,8 @@ const LOW_PORTS: [u16; 4] = [600, 601, 1002, 1003];
 pub(super) fn translation(
     session: &mut Session<'_>,
     protocol: Protocol,
-    inside: SocketAddrV4,
-    to: SocketAddrV4,
+    inside: SocketAddr,
+    to: SocketAddr,
 ) -> io::Result<Translation> {
     let trip = session.outbound(protocol, inside, to)?;
     Ok(Translation { inside, to, seen: trip.from(), sure: trip.is_sure() })
@@ -29,8 +29,8 @@ pub(super) fn translation(
 fn mapping(
     session: &mut Session<'_>,
     protocol: Protocol,
-    inside: SocketAddrV4,
-    to: [SocketAddrV4; 4],
+    inside: SocketAddr,
+    to: [SocketAddr; 4],
 ) -> io::Result<Mapping> {
     let [a, b, c, d] = to;
     Ok(Mapping {
@@ -80,11 +80,11 @@ pub(super) fn udp_ports(session: &mut Session<'_>, observations: &mut Observatio
         // Two even, two odd: a NAT that counts upwards has them in turn.
         let which = usize::from(n % 2);
         let port = if which == 0 { session.fresh_inside_port() } else { session.fresh_port() } + n / 2 % 2;
-        let inside = SocketAddrV4::new(session.inside(which), port);
+        let inside = SocketAddr::new(session.inside(which), port);
         seen.push(translation(session, Protocol::Udp, inside, to)?);
     }
     for port in LOW_PORTS.into_iter().filter(|port| session.has_port(*port)).collect::<Vec<_>>() {
-        seen.push(translation(session, Protocol::Udp, SocketAddrV4::new(session.inside(0), port), to)?);
+        seen.push(translation(session, Protocol::Udp, SocketAddr::new(session.inside(0), port), to)?);
     }
     observations.udp_ports = Some(seen);
     Ok(())
@@ -126,7 +126,7 @@ fn moved(session: &mut Session<'_>, protocol: Protocol) -> io::Result<Vec<Transl
     for _ in 0..SHARED {
         let port = session.fresh_inside_port();
         for which in [0, 1] {
-            let inside = SocketAddrV4::new(session.inside(which), port);
+            let inside = SocketAddr::new(session.inside(which), port);
             seen.push(translation(session, protocol, inside, to)?);
         }
     }
@@ -137,7 +137,7 @@ fn moved(session: &mut Session<'_>, protocol: Protocol) -> io::Result<Vec<Transl
 fn collision(session: &mut Session<'_>, protocol: Protocol) -> io::Result<Collision> {
     let port = session.fresh_inside_port();
     let (near, far) = (session.fresh_port(), session.fresh_port());
-    let [host, second_host] = [0, 1].map(|which| SocketAddrV4::new(session.inside(which), port));
+    let [host, second_host] = [0, 1].map(|which| SocketAddr::new(session.inside(which), port));
     let meeting = session.outside(0, near);
     let first = translation(session, protocol, host, meeting)?;
     // The second host's other destinations come first: a NAT that shares a port as long as destinations differ must move the

@@ -1,7 +1,7 @@
 //! Protocols other than UDP, TCP and ICMP, from inside and back.
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use weir_wire::checksum;
 
@@ -63,7 +63,7 @@ fn trip(session: &mut Session<'_>, other: Other) -> io::Result<OtherTrip> {
 /// The first packet of a protocol, or the answer to it, that a filter of its protocol takes for sound; it ends in the data.
 fn packet(
     other: Other,
-    (source, destination): (Ipv4Addr, Ipv4Addr),
+    (source, destination): (IpAddr, IpAddr),
     ports: [u16; 2],
     is_answer: bool,
     data: &[u8],
@@ -87,7 +87,7 @@ fn packet(
     match other {
         Other::UdpLite | Other::Dccp => {
             let number = other.number();
-            let sum = checksum::transport(source.into(), destination.into(), number, &payload);
+            let sum = checksum::transport(source, destination, number, &payload);
             payload[6..8].copy_from_slice(&checksum::udp_value(sum).to_be_bytes());
         }
         Other::Sctp => {

@@ -1,7 +1,7 @@
 //! Packets from outside to published ports that had sent nothing.
 
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
 use weir_wire::Tcp;
 
@@ -29,7 +29,7 @@ pub(super) fn ports(session: &mut Session<'_>, observations: &mut Observations) 
         let inside = session.fresh_inside();
         let port = session.fresh_port();
         let from = session.outside(0, port);
-        ask(session, protocol, inside, SocketAddrV4::new(address, inside.port()), from)
+        ask(session, protocol, inside, SocketAddr::new(address, inside.port()), from)
     };
     let (udp, tcp) = (ask(Protocol::Udp)?, ask(Protocol::Tcp)?);
     observations.published = Some(PublishedPorts { udp, tcp });
@@ -40,9 +40,9 @@ pub(super) fn ports(session: &mut Session<'_>, observations: &mut Observations) 
 fn ask(
     session: &mut Session<'_>,
     protocol: Protocol,
-    inside: SocketAddrV4,
-    outside: SocketAddrV4,
-    from: SocketAddrV4,
+    inside: SocketAddr,
+    outside: SocketAddr,
+    from: SocketAddr,
 ) -> io::Result<PublishedPort> {
     let trip = session.inbound(protocol, from, outside)?;
     let reached = trip.from().zip(trip.to());

@@ -1,7 +1,7 @@
 //! TCP as it is carried: options, data on a SYN, half-closed and reset connections.
 
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
 use weir_wire::Tcp;
 
@@ -19,9 +19,9 @@ const TIMESTAMP: u32 = 0x7765_6972;
 /// A connection: its endpoints inside and outside, the NAT's port, and the next sequence numbers of both.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Connection {
-    pub(super) inside: SocketAddrV4,
-    pub(super) far: SocketAddrV4,
-    pub(super) mapped: SocketAddrV4,
+    pub(super) inside: SocketAddr,
+    pub(super) far: SocketAddr,
+    pub(super) mapped: SocketAddr,
     pub(super) near: u32,
     pub(super) away: u32,
 }
@@ -118,7 +118,7 @@ fn syn_with_data(session: &mut Session<'_>) -> io::Result<SegmentTrip> {
 }
 
 /// A connection to that endpoint by three segments; `None` if one did not arrive.
-pub(super) fn connect(session: &mut Session<'_>, far: SocketAddrV4) -> io::Result<Option<Connection>> {
+pub(super) fn connect(session: &mut Session<'_>, far: SocketAddr) -> io::Result<Option<Connection>> {
     let inside = session.fresh_inside();
     let Some(mapped) = session.outbound(Protocol::Tcp, inside, far)?.from() else { return Ok(None) };
     let near = session.sequence_of(inside, far).wrapping_add(1);

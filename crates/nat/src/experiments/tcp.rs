@@ -59,7 +59,7 @@ pub(super) fn unsolicited(session: &mut Session<'_>, observations: &mut Observat
     }
     let mut others = Vec::new();
     let from_nat = |arrival: &crate::Arrival| {
-        arrival.side == Side::Outside && arrival.packet.header.source == *mapped.ip()
+        arrival.side == Side::Outside && arrival.packet.header.source == mapped.ip()
     };
     let arrival = session.wait(begun + SILENCE, &from_nat, &mut others)?;
     let after_s = session.now().saturating_sub(begun).as_secs_f64();

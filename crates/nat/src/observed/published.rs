@@ -1,6 +1,6 @@
 //! Ports that a gateway publishes by configuration.
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -18,15 +18,15 @@ pub struct PublishedPorts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PublishedPort {
     /// The host's address and port.
-    pub inside: SocketAddrV4,
+    pub inside: SocketAddr,
     /// The published address and port.
-    pub outside: SocketAddrV4,
+    pub outside: SocketAddr,
     /// Source of the packet.
-    pub from: SocketAddrV4,
+    pub from: SocketAddr,
     /// Source and destination with which it reached the host; `None` if it did not.
-    pub reached: Option<(SocketAddrV4, SocketAddrV4)>,
+    pub reached: Option<(SocketAddr, SocketAddr)>,
     /// Source of the answer as it arrived; `None` if it did not.
-    pub answered: Option<SocketAddrV4>,
+    pub answered: Option<SocketAddr>,
     /// The path carried a control packet, where something did not arrive.
     pub sure: bool,
 }

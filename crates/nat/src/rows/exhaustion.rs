@@ -10,6 +10,9 @@ use crate::observed::Exhaustion;
 /// How long a mapping is known to live where no idle time was measured, s: five less than the shortest usual timer.
 const USUAL_LIFE_S: f64 = 25.0;
 
+/// Administratively prohibited and host unreachable, in ICMP and in ICMPv6 (RFC 4443 section 3.1).
+const REASONS: [(u8, u8); 4] = [(3, 13), (3, 1), (1, 1), (1, 3)];
+
 /// The packets of all rows.
 const SENT: &str = "UDP from ever more ports of both hosts to one endpoint, until none gets through";
 
@@ -103,12 +106,14 @@ fn told(o: &Observations) -> Judged {
     }
     Ok(match seen.error {
         None => fails(format!("none of {} packets was answered by ICMP", seen.refused)),
-        Some((3, code @ (1 | 13))) if seen.told == seen.refused => meets(format!("ICMP 3/{code}")),
+        Some((kind, code)) if REASONS.contains(&(kind, code)) && seen.told == seen.refused => {
+            meets(format!("ICMP {kind}/{code}"))
+        }
         // Errors may be limited in rate (RFC 1812 section 4.3.2.8).
-        Some((3, code @ (1 | 13))) => is(
+        Some((kind, code)) if REASONS.contains(&(kind, code)) => is(
             Compliance::Meets,
             Confidence::Medium,
-            format!("ICMP 3/{code} about {} of {} packets", seen.told, seen.refused),
+            format!("ICMP {kind}/{code} about {} of {} packets", seen.told, seen.refused),
         ),
         Some((kind, code)) => is(
             Compliance::Partly,

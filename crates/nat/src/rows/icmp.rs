@@ -166,7 +166,7 @@ fn hairpinned(o: &Observations) -> Judged {
     match hairpin.source {
         None if hairpin.sure => Ok(not_testable("no hairpinned packet arrived")),
         None => Ok(not_sure("neither a hairpinned packet nor a control packet arrived")),
-        Some(source) if *source.ip() == *hairpin.mappings[1].inside.ip() => {
+        Some(source) if source.ip() == hairpin.mappings[1].inside.ip() => {
             Ok(not_testable("hairpinned packets keep the inside source, so errors about them need no NAT"))
         }
         Some(_) => judge(o, &[About::Hairpin], whole),

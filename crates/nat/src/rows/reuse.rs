@@ -75,8 +75,8 @@ fn reuse(o: &Observations) -> Judged {
 
 /// Ports of the second host that no one had are kept: it would have got those of the first one.
 fn keeps_ports(o: &Observations, tries: &[&PortReuse]) -> bool {
-    let host = tries.iter().map(|r| *r.inside.ip()).next();
-    let mut fresh = o.udp_ports.iter().flatten().filter(|t| Some(*t.inside.ip()) == host).peekable();
+    let host = tries.iter().map(|r| r.inside.ip()).next();
+    let mut fresh = o.udp_ports.iter().flatten().filter(|t| Some(t.inside.ip()) == host).peekable();
     let kept = |r: &&PortReuse| r.first.port() == r.inside.port();
     fresh.peek().is_some()
         && fresh.all(|t| t.seen.is_some_and(|seen| seen.port() == t.inside.port()))

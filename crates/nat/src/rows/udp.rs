@@ -1,7 +1,7 @@
 //! UDP: RFC 4787.
 
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use super::judge::{
     does, fails, made, mapping_class, meets, not_sure, not_testable, translates, udp_filtering, udp_mapping,
@@ -221,12 +221,12 @@ fn translations(o: &Observations) -> Result<Vec<(u16, u16)>, Judgement> {
 fn pooling(o: &Observations) -> Judged {
     translates(o)?;
     let all = made(&o.udp_ports)?;
-    let of_host = |host: Ipv4Addr| -> BTreeSet<Ipv4Addr> {
-        all.iter().filter(|t| *t.inside.ip() == host).filter_map(|t| t.seen.map(|seen| *seen.ip())).collect()
+    let of_host = |host: IpAddr| -> BTreeSet<IpAddr> {
+        all.iter().filter(|t| t.inside.ip() == host).filter_map(|t| t.seen.map(|seen| seen.ip())).collect()
     };
-    let hosts: BTreeSet<Ipv4Addr> = all.iter().map(|t| *t.inside.ip()).collect();
-    let pools: Vec<BTreeSet<Ipv4Addr>> = hosts.iter().map(|host| of_host(*host)).collect();
-    let addresses: BTreeSet<Ipv4Addr> = pools.iter().flatten().copied().collect();
+    let hosts: BTreeSet<IpAddr> = all.iter().map(|t| t.inside.ip()).collect();
+    let pools: Vec<BTreeSet<IpAddr>> = hosts.iter().map(|host| of_host(*host)).collect();
+    let addresses: BTreeSet<IpAddr> = pools.iter().flatten().copied().collect();
     let widest = pools.iter().map(BTreeSet::len).max().unwrap_or_default();
     Ok(match (addresses.len(), widest) {
         (0, _) => not_sure("no packet arrived"),

@@ -9,7 +9,7 @@ mod sockets;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -78,8 +78,8 @@ impl ServerEnds {
         let addresses = &endpoints.addresses;
         let first = addresses.first().copied().unwrap_or(Ipv4Addr::UNSPECIFIED);
         let conditions = Conditions {
-            inside: [own; 2],
-            outside: [first, addresses.get(1).copied().unwrap_or(first)],
+            inside: [own.into(); 2],
+            outside: [first, addresses.get(1).copied().unwrap_or(first)].map(IpAddr::from),
             patience: LEAST_PATIENCE.max(far.round_trip() * ROUND_TRIPS),
             attempts: ATTEMPTS,
             outside_mtu: None,
@@ -114,17 +114,17 @@ impl ServerEnds {
     /// # Errors
     /// If the system refuses, or the server is gone.
     pub fn unreachable(&mut self) -> io::Result<Vec<SocketAddrV4>> {
-        let own = SocketAddrV4::new(self.conditions.inside[0], CONTROL_PORT);
+        let own = SocketAddr::new(self.conditions.inside[0], CONTROL_PORT);
         let mut left = self.endpoints();
         for _ in 0..GREETINGS {
             for to in &left {
-                self.send(Side::Inside, &Packet::udp(own, *to, b"greeting"))?;
+                self.send(Side::Inside, &Packet::udp(own, (*to).into(), b"greeting"))?;
             }
             let deadline = self.now() + self.conditions.patience * GREETINGS;
             while !left.is_empty()
                 && let Some(arrival) = self.receive(deadline)?
             {
-                left.retain(|to| arrival.packet.to() != Some(*to));
+                left.retain(|to| arrival.packet.to() != Some((*to).into()));
             }
         }
         Ok(left)
@@ -155,7 +155,7 @@ impl ServerEnds {
     }
 
     fn send_inside(&mut self, packet: &Packet) -> io::Result<()> {
-        let (Some(from), Some(to)) = (packet.from(), packet.to()) else { return Err(unsupported()) };
+        let (from, to) = endpoints(packet)?;
         if let Some(data) = packet.udp_data() {
             return self.sockets.send_datagram(from.port(), to, data);
         }
@@ -173,7 +173,7 @@ impl ServerEnds {
     }
 
     fn send_outside(&mut self, packet: &Packet) -> io::Result<()> {
-        let (Some(from), Some(to)) = (packet.from(), packet.to()) else { return Err(unsupported()) };
+        let (from, to) = endpoints(packet)?;
         let at = self.far.endpoints().at(from).ok_or_else(unsupported)?;
         if let Some(data) = packet.udp_data() {
             return self.far.send(Transport::Udp, false, (at, to), data).map_err(io::Error::other);
@@ -233,17 +233,25 @@ impl ServerEnds {
     }
 }
 
+/// The endpoints of a packet of IPv4.
+fn endpoints(packet: &Packet) -> io::Result<(SocketAddrV4, SocketAddrV4)> {
+    match (packet.from(), packet.to()) {
+        (Some(SocketAddr::V4(from)), Some(SocketAddr::V4(to))) => Ok((from, to)),
+        _ => Err(unsupported()),
+    }
+}
+
 /// A packet as the server told of it; `None` for a mark that no packet of an experiment has.
 fn seen_outside(transport: Transport, from: SocketAddrV4, to: SocketAddrV4, mark: &[u8]) -> Option<Packet> {
     match transport {
-        Transport::Udp => Some(Packet::udp(from, to, mark)),
+        Transport::Udp => Some(Packet::udp(from.into(), to.into(), mark)),
         Transport::Tcp => Some(syn(from, to, u32::from_be_bytes(*mark.first_chunk::<4>()?))),
     }
 }
 
 fn syn(from: SocketAddrV4, to: SocketAddrV4, sequence: u32) -> Packet {
     let segment = Segment { sequence, acknowledgement: 0, flags: Tcp::SYN };
-    Packet::tcp(from, to, segment.header(), &[])
+    Packet::tcp(from.into(), to.into(), segment.header(), &[])
 }
 
 fn unsupported() -> io::Error {

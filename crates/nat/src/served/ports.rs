@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -41,7 +41,7 @@ pub struct PortTranslation {
     /// Inside port.
     pub inside: u16,
     /// Address and port that the server saw; `None` if nothing arrived.
-    pub outside: Option<SocketAddrV4>,
+    pub outside: Option<SocketAddr>,
 }
 
 /// The kind of choice.
@@ -82,7 +82,7 @@ pub enum EndOfPorts {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct PortSurvey {
     /// The destination.
-    pub to: SocketAddrV4,
+    pub to: SocketAddr,
     /// Inside ports that were tried.
     pub asked: usize,
     /// Those of which a packet arrived.
@@ -90,7 +90,7 @@ pub struct PortSurvey {
     /// Different outside addresses and ports.
     pub distinct: usize,
     /// Outside addresses, and the lowest and highest port of each.
-    pub ranges: BTreeMap<Ipv4Addr, (u16, u16)>,
+    pub ranges: BTreeMap<IpAddr, (u16, u16)>,
     /// How ports are chosen.
     pub choice: PortChoice,
     /// The end of the survey.
@@ -113,11 +113,11 @@ pub fn survey(
     step: &mut dyn FnMut(usize) -> bool,
 ) -> io::Result<PortSurvey> {
     let own = ends.conditions().inside[0];
-    let to = SocketAddrV4::new(ends.conditions().outside[0], ends.outside_port(CONTROL_PORT));
+    let to = SocketAddr::new(ends.conditions().outside[0], ends.outside_port(CONTROL_PORT));
     // The control packets' mapping must be there before no port is left, and stay.
-    let control = Packet::udp(SocketAddrV4::new(own, CONTROL_PORT), to, b"keep");
+    let control = Packet::udp(SocketAddr::new(own, CONTROL_PORT), to, b"keep");
     let inside = inside_ports(ends, limit);
-    let mut seen: Vec<Option<SocketAddrV4>> = vec![None; inside.len()];
+    let mut seen: Vec<Option<SocketAddr>> = vec![None; inside.len()];
     for attempt in 0..ATTEMPTS {
         let missing: Vec<usize> = (0..inside.len()).filter(|n| seen[*n].is_none()).collect();
         for (batch, numbers) in missing.chunks(BATCH).enumerate() {
@@ -128,7 +128,7 @@ pub fn survey(
                 ends.send(Side::Inside, &control)?;
             }
             for n in numbers {
-                let packet = Packet::udp(SocketAddrV4::new(own, inside[*n]), to, &mark(*n));
+                let packet = Packet::udp(SocketAddr::new(own, inside[*n]), to, &mark(*n));
                 ends.send(Side::Inside, &packet)?;
                 if *n >= WITNESSES {
                     ends.close(inside[*n]);
@@ -164,7 +164,7 @@ fn mark(n: usize) -> [u8; 8] {
     mark
 }
 
-fn note(arrival: &crate::Arrival, seen: &mut [Option<SocketAddrV4>]) {
+fn note(arrival: &crate::Arrival, seen: &mut [Option<SocketAddr>]) {
     let (Side::Outside, Some(data)) = (arrival.side, arrival.packet.udp_data()) else { return };
     let Some(number) = data.strip_prefix(b"port").and_then(|rest| rest.first_chunk::<4>()) else { return };
     if let Some(seen) = seen.get_mut(u32::from_be_bytes(*number) as usize) {
@@ -173,7 +173,7 @@ fn note(arrival: &crate::Arrival, seen: &mut [Option<SocketAddrV4>]) {
     }
 }
 
-fn listen(ends: &mut ServerEnds, time: Duration, seen: &mut [Option<SocketAddrV4>]) -> io::Result<()> {
+fn listen(ends: &mut ServerEnds, time: Duration, seen: &mut [Option<SocketAddr>]) -> io::Result<()> {
     let deadline = ends.now() + time;
     while let Some(arrival) = ends.receive(deadline)? {
         note(&arrival, seen);
@@ -184,11 +184,11 @@ fn listen(ends: &mut ServerEnds, time: Duration, seen: &mut [Option<SocketAddrV4
 /// Sends to the first mappings: how many were asked, and how many are still there.
 fn ask_witnesses(
     ends: &mut ServerEnds,
-    to: SocketAddrV4,
+    to: SocketAddr,
     inside: &[u16],
-    seen: &mut [Option<SocketAddrV4>],
+    seen: &mut [Option<SocketAddr>],
 ) -> io::Result<(usize, usize)> {
-    let mapped: Vec<(u16, SocketAddrV4)> = (inside.iter().zip(seen.iter()).take(WITNESSES))
+    let mapped: Vec<(u16, SocketAddr)> = (inside.iter().zip(seen.iter()).take(WITNESSES))
         .filter_map(|(inside, seen)| seen.map(|seen| (*inside, seen)))
         .collect();
     let mut alive = BTreeSet::new();
@@ -207,16 +207,16 @@ fn ask_witnesses(
 }
 
 fn judge(
-    to: SocketAddrV4,
+    to: SocketAddr,
     translations: Vec<PortTranslation>,
     (witnesses, witnesses_alive): (usize, usize),
     sure: bool,
 ) -> PortSurvey {
-    let outside: Vec<SocketAddrV4> = translations.iter().filter_map(|t| t.outside).collect();
-    let distinct: BTreeSet<&SocketAddrV4> = outside.iter().collect();
-    let mut ranges: BTreeMap<Ipv4Addr, (u16, u16)> = BTreeMap::new();
+    let outside: Vec<SocketAddr> = translations.iter().filter_map(|t| t.outside).collect();
+    let distinct: BTreeSet<&SocketAddr> = outside.iter().collect();
+    let mut ranges: BTreeMap<IpAddr, (u16, u16)> = BTreeMap::new();
     for seen in &outside {
-        let range = ranges.entry(*seen.ip()).or_insert((seen.port(), seen.port()));
+        let range = ranges.entry(seen.ip()).or_insert((seen.port(), seen.port()));
         *range = (range.0.min(seen.port()), range.1.max(seen.port()));
     }
     let lost = translations.len() - outside.len();
@@ -246,8 +246,8 @@ fn judge(
     }
 }
 
-fn choice(translations: &[PortTranslation], ranges: &BTreeMap<Ipv4Addr, (u16, u16)>) -> PortChoice {
-    let seen: Vec<(u16, SocketAddrV4)> =
+fn choice(translations: &[PortTranslation], ranges: &BTreeMap<IpAddr, (u16, u16)>) -> PortChoice {
+    let seen: Vec<(u16, SocketAddr)> =
         translations.iter().filter_map(|t| t.outside.map(|outside| (t.inside, outside))).collect();
     if seen.len() < LEAST {
         return PortChoice::Unknown;
@@ -261,10 +261,10 @@ fn choice(translations: &[PortTranslation], ranges: &BTreeMap<Ipv4Addr, (u16, u1
         return PortChoice::PartlyPreserved;
     }
     // Each address has ports of its own.
-    let mut last: BTreeMap<Ipv4Addr, u16> = BTreeMap::new();
+    let mut last: BTreeMap<IpAddr, u16> = BTreeMap::new();
     let (mut up, mut down, mut steps) = (0, 0, 0);
     for (_, outside) in &seen {
-        let Some(before) = last.insert(*outside.ip(), outside.port()) else { continue };
+        let Some(before) = last.insert(outside.ip(), outside.port()) else { continue };
         steps += 1;
         up += usize::from((1..=COUNTED).contains(&outside.port().wrapping_sub(before)));
         down += usize::from((1..=COUNTED).contains(&before.wrapping_sub(outside.port())));
@@ -283,7 +283,7 @@ mod tests {
     fn of(outside: impl Fn(u16, u16) -> Option<u16>) -> PortSurvey {
         let translations = (0..100_u16).map(|n| {
             let inside = 2_000 + (u32::from(n) * 7_919 % 40_000) as u16;
-            let outside = outside(n, inside).map(|port| SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 1), port));
+            let outside = outside(n, inside).map(|port| SocketAddr::new(IpAddr::from([192, 0, 2, 1]), port));
             PortTranslation { inside, outside }
         });
         judge("192.0.2.9:9348".parse().unwrap(), translations.collect(), (8, 8), true)
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(of(|n, _| (n != 50).then_some(5_000 + n)).end, EndOfPorts::SomeLost);
         let shared = of(|n, _| Some(5_000 + n % 60));
         assert_eq!((shared.end, shared.arrived, shared.distinct), (EndOfPorts::Shared, 100, 60));
-        let address = Ipv4Addr::new(192, 0, 2, 1);
+        let address = IpAddr::from([192, 0, 2, 1]);
         assert_eq!(shared.ranges, BTreeMap::from([(address, (5_000, 5_059))]));
     }
 }

@@ -146,7 +146,7 @@ impl Sockets {
                     Err(_) => break,
                 };
                 if let Some(mark) = nat::read(self.number, &buffer[..length]) {
-                    packets.push(Packet::udp(from, SocketAddrV4::new(self.own, *port), mark));
+                    packets.push(Packet::udp(from.into(), SocketAddr::from((self.own, *port)), mark));
                 }
             }
         }
@@ -186,7 +186,7 @@ impl Sockets {
                     let acknowledgement = connection.sequence.wrapping_add(1);
                     let sequence = u32::from_be_bytes(*mark);
                     let header = Segment { sequence, acknowledgement, flags }.header();
-                    packets.push(Packet::tcp(*to, *own, header, &[]));
+                    packets.push(Packet::tcp((*to).into(), (*own).into(), header, &[]));
                 }
                 connection.answer.drain(..length);
             }

@@ -4,7 +4,7 @@ mod message;
 mod udp;
 
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::{SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -155,10 +155,10 @@ impl Client<'_> {
         let (near, far) = (server.address, server.other);
         let to =
             [near, SocketAddrV4::new(*near.ip(), far.port()), SocketAddrV4::new(*far.ip(), near.port()), far];
-        let mut seen = to.map(|to| Translation { inside, to, seen: None, sure: true });
-        for translation in &mut seen {
-            let answer = self.ask(translation.to, Change::Nothing)?;
-            translation.seen = answer.and_then(|answer| answer.response.mapped);
+        let mut seen = to.map(|to| translation(inside, to, None));
+        for (translation, to) in seen.iter_mut().zip(to) {
+            let answer = self.ask(to, Change::Nothing)?;
+            translation.seen = answer.and_then(|answer| answer.response.mapped).map(SocketAddr::from);
         }
         Ok(Mapping { seen })
     }
@@ -173,8 +173,8 @@ impl Client<'_> {
         let port = SocketAddrV4::new(*near.ip(), far.port());
         let same_address = self.stranger(server, Change::Port, inside, port)?;
         let answer = self.ask(to, Change::Nothing)?;
-        let answer = Inbound { reached: answer.map(|_| inside), sure: true, answered: None };
-        let mapping = Translation { inside, to, seen, sure: true };
+        let answer = Inbound { reached: answer.map(|_| inside.into()), sure: true, answered: None };
+        let mapping = translation(inside, to, seen);
         Ok(Filtering { mapping, same_address, other_address: both, answer })
     }
 
@@ -189,6 +189,10 @@ impl Client<'_> {
         let answer = self.ask(server.address, change)?;
         let from = answer.map(|answer| answer.from);
         server.ignores_change |= from.is_some_and(|from| from != expected);
-        Ok(Inbound { reached: from.map(|_| inside), sure: true, answered: None })
+        Ok(Inbound { reached: from.map(|_| inside.into()), sure: true, answered: None })
     }
+}
+
+fn translation(inside: SocketAddrV4, to: SocketAddrV4, seen: Option<SocketAddrV4>) -> Translation {
+    Translation { inside: inside.into(), to: to.into(), seen: seen.map(SocketAddr::from), sure: true }
 }

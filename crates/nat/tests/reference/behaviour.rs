@@ -1,6 +1,6 @@
 //! The settings of the reference NAT, and its defects.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -10,10 +10,11 @@ use weir_wire::protocol;
 use super::state::Stage;
 
 /// Its usual outside addresses.
-pub(crate) const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 19, 1, 1), Ipv4Addr::new(198, 19, 1, 2)];
+pub(crate) const ADDRESSES: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::new(198, 19, 1, 1)), IpAddr::V4(Ipv4Addr::new(198, 19, 1, 2))];
 
 /// The first inside host.
-pub(crate) const FIRST_HOST: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 10);
+pub(crate) const FIRST_HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 18, 0, 10));
 
 /// MTU of its outside link, bytes.
 pub(crate) const OUTSIDE_MTU: u32 = 1_400;
@@ -221,7 +222,7 @@ impl Defect {
 #[derive(Debug, Clone)]
 pub(crate) struct Behaviour {
     /// Its outside addresses.
-    pub(crate) addresses: [Ipv4Addr; 2],
+    pub(crate) addresses: [IpAddr; 2],
     pub(crate) mapping: Dependence,
     pub(crate) filtering: Dependence,
     pub(crate) ports: PortRule,

@@ -1,6 +1,6 @@
 //! TCP as the reference NAT carries it, identifications, and protocols without ports.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 
 use weir_nat::{Packet, Side};
 use weir_wire::{Tcp, checksum, protocol};
@@ -8,14 +8,14 @@ use weir_wire::{Tcp, checksum, protocol};
 use super::{Defect, Output, Reference};
 
 /// A flow of another protocol: its number, the inside address, the outside one and the destination.
-pub(super) type OtherFlow = (u8, Ipv4Addr, Ipv4Addr, Ipv4Addr);
+pub(super) type OtherFlow = (u8, IpAddr, IpAddr, IpAddr);
 
 /// Place of the first option in a segment, and of the value of the maximum segment size there.
 const OPTIONS: usize = 20;
 
 impl Reference {
     /// A segment from inside that a defect drops.
-    pub(super) fn refuses_segment(&self, packet: &Packet, from: SocketAddrV4, to: SocketAddrV4) -> bool {
+    pub(super) fn refuses_segment(&self, packet: &Packet, from: SocketAddr, to: SocketAddr) -> bool {
         let Some((header, data)) = packet.tcp_segment() else { return false };
         let is_syn = header.flags & Tcp::SYN != 0;
         let without = self.table.find_outbound(protocol::TCP, from, to, false).is_none();
@@ -36,7 +36,7 @@ impl Reference {
     pub(super) fn carried(&mut self, mut packet: Packet) -> Packet {
         if !packet.header.dont_fragment && !self.has(Defect::IdKept) {
             self.next_identification = self.next_identification.wrapping_add(1);
-            packet.header.identification = self.next_identification;
+            packet.header.identification = self.next_identification.into();
         }
         let length = packet.tcp_options().map_or(0, <[u8]>::len);
         let before = packet.payload.clone();
@@ -60,7 +60,7 @@ impl Reference {
         let (number, header) = (packet.header.protocol, packet.header);
         match side {
             Side::Inside => {
-                let which = usize::from(header.source.octets()[3]);
+                let which = super::ports::last_byte(header.source);
                 let outside = self.behaviour.addresses[which % self.behaviour.addresses.len()];
                 let flow = (number, header.source, outside, header.destination);
                 if !self.others.contains(&flow) {

@@ -1,6 +1,6 @@
 //! The reference NAT without a free port (RFC 5508 section 6, RFC 6888 section 3).
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
 use weir_nat::{Packet, Side};
 use weir_wire::{Icmp, protocol};
@@ -10,12 +10,12 @@ use super::{Defect, Output, Reference};
 
 impl Reference {
     /// Whether a new mapping of an inside endpoint finds a port. Room is made for it by a defect.
-    pub(super) fn has_room(&mut self, protocol: u8, inside: SocketAddrV4) -> bool {
+    pub(super) fn has_room(&mut self, protocol: u8, inside: SocketAddr) -> bool {
         if protocol != protocol::UDP {
             return true;
         }
         let outside = self.ports.address(inside, &self.behaviour);
-        let full = self.table.count_udp(|m| *m.outside.ip() == outside) >= self.behaviour.pool;
+        let full = self.table.count_udp(|m| m.outside.ip() == outside) >= self.behaviour.pool;
         if full && self.has(Defect::ExhaustionEvicts) {
             if let Some(oldest) = self.table.oldest_udp(outside) {
                 self.table.remove(oldest);
@@ -26,7 +26,7 @@ impl Reference {
     }
 
     /// The fate of a packet from inside that found none.
-    pub(super) fn without_port(&self, packet: &Packet, from: SocketAddrV4) -> Output {
+    pub(super) fn without_port(&self, packet: &Packet, from: SocketAddr) -> Output {
         if self.has(Defect::ExhaustionSilent) {
             return Vec::new();
         }
@@ -41,8 +41,10 @@ impl Reference {
             return vec![(Side::Outside, readdressed(packet.clone(), Some(shared), None))];
         }
         let bytes = packet.bytes();
-        let code = if self.has(Defect::ExhaustionWrongCode) { 3 } else { 13 };
-        let message = Icmp::Unreachable { code, quote: &bytes[..bytes.len().min(28)] };
-        vec![(Side::Inside, Packet::icmp(outside, *from.ip(), &message))]
+        // Port unreachable, or administratively prohibited (RFC 1812 section 5.2.7.1, RFC 4443 section 3.1).
+        let [wrong, right] = if outside.is_ipv6() { [4, 1] } else { [3, 13] };
+        let code = if self.has(Defect::ExhaustionWrongCode) { wrong } else { right };
+        let message = Icmp::Unreachable { code, quote: &bytes[..bytes.len().min(48)] };
+        vec![(Side::Inside, Packet::icmp(outside, from.ip(), &message))]
     }
 }

@@ -1,6 +1,6 @@
 //! ICMP of the reference NAT (RFC 5508).
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use weir_nat::{Packet, Side};
@@ -30,25 +30,25 @@ impl Reference {
     ) -> Output {
         let header = packet.header;
         let echo = |identifier| Icmp::Echo { reply, identifier, sequence, data };
-        let inside = SocketAddrV4::new(header.source, identifier);
+        let inside = SocketAddr::new(header.source, identifier);
         match (side, reply) {
             (Side::Inside, false) if !self.has(Defect::QueriesDropped) => {
-                let to = SocketAddrV4::new(header.destination, 0);
+                let to = SocketAddr::new(header.destination, 0);
                 let Some(mapping) = self.outbound(now, protocol::ICMP, inside, to) else {
                     return Vec::new();
                 };
                 let outside = self.table.get(mapping).outside;
                 let message = echo(outside.port());
-                vec![(Side::Outside, like(packet, Packet::icmp(*outside.ip(), header.destination, &message)))]
+                vec![(Side::Outside, like(packet, Packet::icmp(outside.ip(), header.destination, &message)))]
             }
             (Side::Outside, true) => {
-                let from = SocketAddrV4::new(header.source, 0);
-                let to = SocketAddrV4::new(header.destination, identifier);
+                let from = SocketAddr::new(header.source, 0);
+                let to = SocketAddr::new(header.destination, identifier);
                 let found = self.table.find_inbound(protocol::ICMP, from, to, &self.behaviour);
                 let Some(mapping) = found else { return Vec::new() };
                 let inside = self.table.get(mapping).inside;
                 let message = echo(inside.port());
-                vec![(Side::Inside, like(packet, Packet::icmp(header.source, *inside.ip(), &message)))]
+                vec![(Side::Inside, like(packet, Packet::icmp(header.source, inside.ip(), &message)))]
             }
             _ => Vec::new(),
         }
@@ -92,14 +92,11 @@ impl Reference {
         match side {
             Side::Inside => {
                 let kept = self.has(Defect::ErrorOutSourceKept);
-                let source = if kept { header.source } else { *mapping.outside.ip() };
+                let source = if kept { header.source } else { mapping.outside.ip() };
                 vec![(Side::Outside, like(packet, Packet::icmp(source, header.destination, &message)))]
             }
             Side::Outside => {
-                vec![(
-                    Side::Inside,
-                    like(packet, Packet::icmp(header.source, *mapping.inside.ip(), &message)),
-                )]
+                vec![(Side::Inside, like(packet, Packet::icmp(header.source, mapping.inside.ip(), &message)))]
             }
         }
     }
@@ -125,7 +122,7 @@ impl Reference {
             self.table.remove(receiver);
         }
         let bytes = inner.bytes();
-        let error = Packet::icmp(*outside.ip(), *sender.ip(), &requoted(message, &bytes));
+        let error = Packet::icmp(outside.ip(), sender.ip(), &requoted(message, &bytes));
         vec![(Side::Inside, like(packet, error))]
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use weir_nat::{Arrival, Conditions, Ends, Limits, Packet, Published, Side};
@@ -82,8 +82,8 @@ impl Memory {
             Some(Published { address: behaviour.addresses[0], ports })
         };
         let conditions = Conditions {
-            inside: [super::FIRST_HOST, Ipv4Addr::new(198, 18, 0, 11)],
-            outside: [Ipv4Addr::new(198, 19, 0, 10), Ipv4Addr::new(198, 19, 0, 11)],
+            inside: [super::FIRST_HOST, IpAddr::from([198, 18, 0, 11])],
+            outside: [[198, 19, 0, 10], [198, 19, 0, 11]].map(IpAddr::from),
             patience: Duration::from_millis(20),
             attempts: 1,
             outside_mtu: Some(super::OUTSIDE_MTU),

@@ -15,13 +15,14 @@ mod rewrite;
 mod state;
 pub(crate) mod wire;
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use weir_nat::fragments::{Reassembly, split};
+use weir_nat::packet::Header;
 use weir_nat::rows::judge::Dependence;
 use weir_nat::{Packet, Side};
-use weir_wire::{Icmp, Ipv4, Tcp, protocol};
+use weir_wire::{Icmp, Tcp, protocol};
 
 pub(crate) use behaviour::{
     ADDRESSES, Behaviour, Defect, FIRST_HOST, INSIDE_MTU, OUTSIDE_MTU, PortRule, Strangers,
@@ -47,8 +48,8 @@ impl Reference {
     pub(crate) fn new(behaviour: Behaviour) -> Self {
         let mut table = Table::default();
         for port in behaviour.published.clone().into_iter().flatten() {
-            let inside = SocketAddrV4::new(FIRST_HOST, port);
-            let outside = SocketAddrV4::new(behaviour.addresses[0], port);
+            let inside = SocketAddr::new(FIRST_HOST, port);
+            let outside = SocketAddr::new(behaviour.addresses[0], port);
             for protocol in [protocol::UDP, protocol::TCP] {
                 table.add(Mapping::published(protocol, inside, outside));
             }
@@ -71,7 +72,7 @@ impl Reference {
     /// One packet.
     pub(crate) fn handle(&mut self, now: Duration, side: Side, packet: Packet) -> Output {
         self.table.expire(now, &self.behaviour);
-        if packet.header.fragment().is_some() {
+        if packet.header.is_fragment() {
             let first = packet.header.fragment_offset == 0;
             if self.has(Defect::FragmentsDropped)
                 || (self.has(Defect::FragmentsInOrderOnly) && !first && !self.knows(&packet))
@@ -90,7 +91,7 @@ impl Reference {
         let original = packet.clone();
         self.change_fields(&mut packet.header);
         let out = match (packet.header.protocol, packet.from(), packet.to()) {
-            (protocol::ICMP, ..) => self.icmp(now, side, packet),
+            _ if packet.is_icmp() => self.icmp(now, side, packet),
             (_, Some(from), Some(to)) => self.transport(now, side, packet, from, to),
             (protocol::UDP | protocol::TCP, ..) => Vec::new(),
             _ => self.other(side, packet),
@@ -103,7 +104,7 @@ impl Reference {
         self.fragments.knows(packet) || self.overlapping.knows(packet)
     }
 
-    fn change_fields(&self, header: &mut Ipv4) {
+    fn change_fields(&self, header: &mut Header) {
         if !self.has(Defect::TtlKept) {
             header.ttl -= 1;
         }
@@ -118,7 +119,7 @@ impl Reference {
     /// Makes a packet fit the link that it leaves by.
     fn fit(&self, side: Side, packet: Packet, original: &Packet) -> Output {
         let mtu = if side == Side::Inside { INSIDE_MTU } else { OUTSIDE_MTU };
-        let room = mtu as usize - Ipv4::LENGTH;
+        let room = mtu as usize - packet.header.length();
         if packet.payload.len() <= room {
             return vec![(side, packet)];
         }
@@ -146,11 +147,13 @@ impl Reference {
         now: Duration,
         side: Side,
         packet: Packet,
-        from: SocketAddrV4,
-        to: SocketAddrV4,
+        from: SocketAddr,
+        to: SocketAddr,
     ) -> Output {
         match side {
-            Side::Inside if self.behaviour.addresses.contains(to.ip()) => self.hairpin(now, packet, from, to),
+            Side::Inside if self.behaviour.addresses.contains(&to.ip()) => {
+                self.hairpin(now, packet, from, to)
+            }
             Side::Inside => {
                 if self.refuses_segment(&packet, from, to) {
                     return Vec::new();
@@ -176,13 +179,7 @@ impl Reference {
     }
 
     /// The mapping of a packet from inside, which it makes or refreshes; `None` if no port is left for it.
-    fn outbound(
-        &mut self,
-        now: Duration,
-        protocol: u8,
-        inside: SocketAddrV4,
-        to: SocketAddrV4,
-    ) -> Option<usize> {
+    fn outbound(&mut self, now: Duration, protocol: u8, inside: SocketAddr, to: SocketAddr) -> Option<usize> {
         let overlap = self.has(Defect::PortsOverlap);
         let found = self.table.find_outbound(protocol, inside, to, overlap);
         if found.is_none() && !self.has_room(protocol, inside) {
@@ -195,7 +192,7 @@ impl Reference {
                 _ if overlap && self.table.is_taken(protocol, inside, to) => Scope::Endpoint(to),
                 _ if per_destination => Scope::Endpoint(to),
                 Dependence::EndpointIndependent => Scope::Any,
-                Dependence::Address => Scope::Address(*to.ip()),
+                Dependence::Address => Scope::Address(to.ip()),
                 Dependence::AddressAndPort => Scope::Endpoint(to),
             };
             let outside = self.ports.choose(protocol, inside, to, &self.behaviour, &self.table);
@@ -206,7 +203,7 @@ impl Reference {
         Some(mapping)
     }
 
-    fn inbound(&mut self, now: Duration, packet: Packet, from: SocketAddrV4, to: SocketAddrV4) -> Output {
+    fn inbound(&mut self, now: Duration, packet: Packet, from: SocketAddr, to: SocketAddr) -> Output {
         let found = self.table.find_inbound(packet.header.protocol, from, to, &self.behaviour);
         let Some(mapping) = found else { return self.refuse(&packet, from, to) };
         let is_syn = packet.tcp_segment().is_some_and(|(header, _)| header.flags == Tcp::SYN);
@@ -226,7 +223,7 @@ impl Reference {
         vec![(Side::Inside, readdressed(packet, None, Some(inside)))]
     }
 
-    fn hairpin(&mut self, now: Duration, packet: Packet, from: SocketAddrV4, to: SocketAddrV4) -> Output {
+    fn hairpin(&mut self, now: Duration, packet: Packet, from: SocketAddr, to: SocketAddr) -> Output {
         let protocol = packet.header.protocol;
         let Some(sender) = self.outbound(now, protocol, from, to) else { return Vec::new() };
         if self.has(Defect::NoHairpin) {
@@ -243,7 +240,7 @@ impl Reference {
     }
 
     /// An answer to a packet from outside that no mapping admits.
-    fn refuse(&self, packet: &Packet, from: SocketAddrV4, to: SocketAddrV4) -> Output {
+    fn refuse(&self, packet: &Packet, from: SocketAddr, to: SocketAddr) -> Output {
         if let Some((header, _)) = packet.tcp_segment() {
             let resets = header.flags == Tcp::SYN && self.has(Defect::SynReset);
             let acknowledgement = header.sequence.wrapping_add(1);
@@ -255,7 +252,8 @@ impl Reference {
             Strangers::Silence => Vec::new(),
             Strangers::Unreachable => {
                 let bytes = packet.bytes();
-                let message = Icmp::Unreachable { code: 3, quote: &bytes[..bytes.len().min(28)] };
+                let code = if to.is_ipv6() { 4 } else { 3 };
+                let message = Icmp::Unreachable { code, quote: &bytes[..bytes.len().min(48)] };
                 let answer = Packet::icmp(packet.header.destination, packet.header.source, &message);
                 vec![(Side::Outside, answer)]
             }

@@ -1,12 +1,12 @@
 //! Fragments put together by a NAT that minds no overlap: later data win (RFC 791 section 3.2).
 
 use std::collections::HashMap;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use weir_nat::Packet;
-use weir_wire::Ipv4;
+use weir_nat::packet::Header;
 
-type Key = (Ipv4Addr, Ipv4Addr, u8, u16);
+type Key = (IpAddr, IpAddr, u8, u32);
 
 fn key(packet: &Packet) -> Key {
     let header = packet.header;
@@ -28,7 +28,7 @@ impl Overlapping {
     /// Takes a packet in. Returns it if it is whole, or the whole packet that it completes.
     pub(super) fn take(&mut self, packet: Packet) -> Option<Packet> {
         let header = packet.header;
-        if header.fragment().is_none() {
+        if !header.is_fragment() {
             return Some(packet);
         }
         let key = key(&packet);
@@ -47,6 +47,6 @@ impl Overlapping {
         }
         let first = parts.iter().find(|part| part.header.fragment_offset == 0)?.header;
         self.parts.remove(&key);
-        Some(Packet { header: Ipv4 { more_fragments: false, fragment_offset: 0, ..first }, payload })
+        Some(Packet { header: Header { more_fragments: false, fragment_offset: 0, ..first }, payload })
     }
 }

@@ -1,6 +1,6 @@
 //! The choice of outside addresses and ports.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 
 use super::behaviour::{Behaviour, Defect, PortRule};
 use super::state::Table;
@@ -23,15 +23,15 @@ impl Ports {
     pub(crate) fn choose(
         &mut self,
         protocol: u8,
-        inside: SocketAddrV4,
-        to: SocketAddrV4,
+        inside: SocketAddr,
+        to: SocketAddr,
         behaviour: &Behaviour,
         table: &Table,
-    ) -> SocketAddrV4 {
+    ) -> SocketAddr {
         let address = self.address(inside, behaviour);
         self.turn += 1;
         let taken = |port: u16| {
-            let outside = SocketAddrV4::new(address, port);
+            let outside = SocketAddr::new(address, port);
             if behaviour.has(Defect::PortsOverload) {
                 false
             } else if !behaviour.has(Defect::PortsReusedAtOnce) && table.holds(protocol, outside, inside) {
@@ -50,13 +50,12 @@ impl Ports {
                 PortRule::Sequential | PortRule::Random => self.first(inside.port(), behaviour),
             };
         }
-        SocketAddrV4::new(address, port)
+        SocketAddr::new(address, port)
     }
 
     /// The outside address that an inside host gets next.
-    pub(crate) fn address(&self, inside: SocketAddrV4, behaviour: &Behaviour) -> Ipv4Addr {
-        let which =
-            if behaviour.has(Defect::PoolArbitrary) { self.turn + 1 } else { inside.ip().octets()[3].into() };
+    pub(crate) fn address(&self, inside: SocketAddr, behaviour: &Behaviour) -> IpAddr {
+        let which = if behaviour.has(Defect::PoolArbitrary) { self.turn + 1 } else { last_byte(inside.ip()) };
         let addresses = behaviour.addresses;
         // A host that shares its port shares its address too.
         let shares = [
@@ -93,6 +92,15 @@ impl Ports {
         let port = low + u16::try_from(self.random % size).unwrap_or_default();
         (port & !1) | (inside & 1)
     }
+}
+
+/// By it a host has one of the addresses.
+pub(super) fn last_byte(host: IpAddr) -> usize {
+    let byte = match host {
+        IpAddr::V4(host) => host.octets()[3],
+        IpAddr::V6(host) => host.octets()[15],
+    };
+    byte.into()
 }
 
 /// The next port of the same parity, on the same side of 1024.

@@ -1,7 +1,7 @@
 //! Other endpoints for a packet, as a NAT writes them: the checksum is updated (RFC 1624), never computed anew, so a wrong one
 //! stays wrong.
 
-use std::net::SocketAddrV4;
+use std::net::{IpAddr, SocketAddr};
 
 use weir_nat::Packet;
 use weir_wire::{checksum, protocol};
@@ -16,8 +16,8 @@ pub(super) enum Checksum {
 /// The packet with other endpoints.
 pub(super) fn readdressed(
     packet: Packet,
-    source: Option<SocketAddrV4>,
-    destination: Option<SocketAddrV4>,
+    source: Option<SocketAddr>,
+    destination: Option<SocketAddr>,
 ) -> Packet {
     rewritten(packet, source, destination, Checksum::Updated)
 }
@@ -25,17 +25,17 @@ pub(super) fn readdressed(
 /// The same for a packet of which only the beginning may be there.
 pub(super) fn rewritten(
     mut packet: Packet,
-    source: Option<SocketAddrV4>,
-    destination: Option<SocketAddrV4>,
+    source: Option<SocketAddr>,
+    destination: Option<SocketAddr>,
     update: Checksum,
 ) -> Packet {
     let before = covered(&packet);
     if let Some(source) = source {
-        packet.header.source = *source.ip();
+        packet.header.source = source.ip();
         packet.payload[..2].copy_from_slice(&source.port().to_be_bytes());
     }
     if let Some(destination) = destination {
-        packet.header.destination = *destination.ip();
+        packet.header.destination = destination.ip();
         packet.payload[2..4].copy_from_slice(&destination.port().to_be_bytes());
     }
     let at = if packet.header.protocol == protocol::TCP { 16 } else { 6 };
@@ -53,6 +53,12 @@ pub(super) fn rewritten(
 
 /// Addresses and ports, which a transport checksum covers.
 fn covered(packet: &Packet) -> Vec<u8> {
-    let (source, destination) = (packet.header.source.octets(), packet.header.destination.octets());
-    [&source[..], &destination[..], &packet.payload[..4]].concat()
+    [&octets(packet.header.source)[..], &octets(packet.header.destination), &packet.payload[..4]].concat()
+}
+
+pub(super) fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
 }

@@ -1,6 +1,6 @@
 //! The mappings of the reference NAT.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use weir_nat::Side;
@@ -13,15 +13,15 @@ use super::behaviour::{Behaviour, Defect};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
     Any,
-    Address(Ipv4Addr),
-    Endpoint(SocketAddrV4),
+    Address(IpAddr),
+    Endpoint(SocketAddr),
 }
 
 impl Scope {
-    fn covers(self, to: SocketAddrV4) -> bool {
+    fn covers(self, to: SocketAddr) -> bool {
         match self {
             Scope::Any => true,
-            Scope::Address(address) => address == *to.ip(),
+            Scope::Address(address) => address == to.ip(),
             Scope::Endpoint(endpoint) => endpoint == to,
         }
     }
@@ -42,11 +42,11 @@ pub(crate) enum Stage {
 #[derive(Debug, Clone)]
 pub(crate) struct Mapping {
     protocol: u8,
-    pub(crate) inside: SocketAddrV4,
-    pub(crate) outside: SocketAddrV4,
+    pub(crate) inside: SocketAddr,
+    pub(crate) outside: SocketAddr,
     scope: Scope,
     /// Endpoints that it has sent to.
-    contacted: Vec<SocketAddrV4>,
+    contacted: Vec<SocketAddr>,
     last: Duration,
     answered: bool,
     /// SYN and FIN of each end.
@@ -60,8 +60,8 @@ pub(crate) struct Mapping {
 impl Mapping {
     pub(crate) fn new(
         protocol: u8,
-        inside: SocketAddrV4,
-        outside: SocketAddrV4,
+        inside: SocketAddr,
+        outside: SocketAddr,
         scope: Scope,
         now: Duration,
     ) -> Self {
@@ -81,7 +81,7 @@ impl Mapping {
     }
 
     /// A published port.
-    pub(crate) fn published(protocol: u8, inside: SocketAddrV4, outside: SocketAddrV4) -> Self {
+    pub(crate) fn published(protocol: u8, inside: SocketAddr, outside: SocketAddr) -> Self {
         let mapping = Mapping::new(protocol, inside, outside, Scope::Any, Duration::ZERO);
         Mapping { published: true, ..mapping }
     }
@@ -96,11 +96,11 @@ impl Mapping {
     }
 
     /// It has sent to this endpoint.
-    pub(crate) fn has_contacted(&self, endpoint: SocketAddrV4) -> bool {
+    pub(crate) fn has_contacted(&self, endpoint: SocketAddr) -> bool {
         self.contacted.contains(&endpoint)
     }
 
-    fn admits(&self, from: SocketAddrV4, behaviour: &Behaviour) -> bool {
+    fn admits(&self, from: SocketAddr, behaviour: &Behaviour) -> bool {
         if self.published {
             return true;
         }
@@ -141,7 +141,7 @@ impl Table {
     }
 
     /// Another host's mapping of this outside endpoint has ended not long ago.
-    pub(crate) fn holds(&self, protocol: u8, outside: SocketAddrV4, inside: SocketAddrV4) -> bool {
+    pub(crate) fn holds(&self, protocol: u8, outside: SocketAddr, inside: SocketAddr) -> bool {
         let others =
             |m: &Mapping| m.protocol == protocol && m.outside == outside && m.inside.ip() != inside.ip();
         self.ended.iter().any(|(m, _)| others(m))
@@ -161,8 +161,8 @@ impl Table {
     pub(crate) fn find_outbound(
         &self,
         protocol: u8,
-        inside: SocketAddrV4,
-        to: SocketAddrV4,
+        inside: SocketAddr,
+        to: SocketAddr,
         overlap: bool,
     ) -> Option<usize> {
         let own = |m: &Mapping| m.protocol == protocol && m.inside == inside && m.scope.covers(to);
@@ -174,9 +174,9 @@ impl Table {
     pub(crate) fn conflicts(
         &self,
         protocol: u8,
-        outside: SocketAddrV4,
-        inside: SocketAddrV4,
-        to: SocketAddrV4,
+        outside: SocketAddr,
+        inside: SocketAddr,
+        to: SocketAddr,
     ) -> bool {
         let others = |m: &&Mapping| {
             m.protocol == protocol && m.outside == outside && m.inside != inside && !m.published
@@ -185,12 +185,12 @@ impl Table {
     }
 
     /// An inside endpoint has a mapping that it cannot use for this destination.
-    pub(crate) fn is_taken(&self, protocol: u8, inside: SocketAddrV4, to: SocketAddrV4) -> bool {
+    pub(crate) fn is_taken(&self, protocol: u8, inside: SocketAddr, to: SocketAddr) -> bool {
         let own = |m: &&Mapping| m.protocol == protocol && m.inside == inside;
         self.mappings.iter().filter(own).any(|m| self.conflicts(protocol, m.outside, inside, to))
     }
 
-    pub(crate) fn uses(&self, protocol: u8, outside: SocketAddrV4) -> bool {
+    pub(crate) fn uses(&self, protocol: u8, outside: SocketAddr) -> bool {
         self.mappings.iter().any(|m| m.protocol == protocol && m.outside == outside && !m.published)
     }
 
@@ -199,8 +199,8 @@ impl Table {
     pub(crate) fn find_inbound(
         &self,
         protocol: u8,
-        from: SocketAddrV4,
-        to: SocketAddrV4,
+        from: SocketAddr,
+        to: SocketAddr,
         behaviour: &Behaviour,
     ) -> Option<usize> {
         let admits = |m: &Mapping| m.protocol == protocol && m.outside == to && m.admits(from, behaviour);
@@ -214,7 +214,7 @@ impl Table {
         contacted.or_else(|| self.mappings.iter().position(admits))
     }
 
-    pub(crate) fn carried_out(&mut self, mapping: usize, to: SocketAddrV4, now: Duration, refreshes: bool) {
+    pub(crate) fn carried_out(&mut self, mapping: usize, to: SocketAddr, now: Duration, refreshes: bool) {
         let mapping = &mut self.mappings[mapping];
         if !mapping.contacted.contains(&to) {
             mapping.contacted.push(to);
@@ -233,13 +233,13 @@ impl Table {
     }
 
     /// The mapping that an error from outside is about: that of the packet's source, which has sent to its destination.
-    pub(crate) fn find_sender(&self, protocol: u8, outside: SocketAddrV4, to: SocketAddrV4) -> Option<usize> {
+    pub(crate) fn find_sender(&self, protocol: u8, outside: SocketAddr, to: SocketAddr) -> Option<usize> {
         let sent = |m: &Mapping| m.protocol == protocol && m.outside == outside && m.contacted.contains(&to);
         self.mappings.iter().position(sent)
     }
 
     /// The mapping of a packet that reached this inside endpoint.
-    pub(crate) fn find_receiver(&self, protocol: u8, inside: SocketAddrV4) -> Option<usize> {
+    pub(crate) fn find_receiver(&self, protocol: u8, inside: SocketAddr) -> Option<usize> {
         self.mappings.iter().position(|m| m.protocol == protocol && m.inside == inside)
     }
 
@@ -248,8 +248,8 @@ impl Table {
     pub(crate) fn find_hairpinned(
         &self,
         protocol: u8,
-        source: SocketAddrV4,
-        inside: SocketAddrV4,
+        source: SocketAddr,
+        inside: SocketAddr,
     ) -> Option<(usize, usize)> {
         let of = |m: &Mapping| m.protocol == protocol && m.inside == inside;
         let receivers = self.mappings.iter().enumerate().filter(|(_, m)| of(m));
@@ -271,8 +271,8 @@ impl Table {
     }
 
     /// The oldest mapping of UDP with that outside address.
-    pub(crate) fn oldest_udp(&self, outside: Ipv4Addr) -> Option<usize> {
-        self.mappings.iter().position(|m| m.protocol == protocol::UDP && *m.outside.ip() == outside)
+    pub(crate) fn oldest_udp(&self, outside: IpAddr) -> Option<usize> {
+        self.mappings.iter().position(|m| m.protocol == protocol::UDP && m.outside.ip() == outside)
     }
 
     pub(crate) fn remove(&mut self, mapping: usize) {

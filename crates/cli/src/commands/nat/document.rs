@@ -1,7 +1,7 @@
 //! The documents of `weir nat`.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddrV4};
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -102,7 +102,7 @@ pub(crate) struct Path {
     /// The endpoints that packets were sent to.
     pub(crate) endpoints: Vec<SocketAddrV4>,
     /// Address of this host.
-    pub(crate) local: Ipv4Addr,
+    pub(crate) local: IpAddr,
     /// Bytes through the NAT that the server received and sent, headers included.
     pub(crate) received_bytes: u64,
     /// See above; never more.

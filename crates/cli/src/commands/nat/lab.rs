@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
-use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
 use std::sync::{Mutex, PoisonError};
@@ -300,7 +299,8 @@ fn with_gateway<T>(site: &Site, which: LabGateway, f: impl FnOnce() -> T) -> Res
 
 /// Tells both sides which ports BPF forwards.
 fn publishes(which: LabGateway, site: &Site, ends: &mut LabEnds) {
-    if let (LabGateway::Publish, IpAddr::V4(address)) = (which, site.addresses().gateway_inside) {
+    if which == LabGateway::Publish {
+        let address = site.addresses().gateway_inside;
         ends.set_published(Published { address, ports: published(which) });
     }
 }
@@ -351,18 +351,18 @@ fn published(which: LabGateway) -> RangeInclusive<u16> {
 
 /// The place of a variant, once for each inside host.
 fn places(which: LabGateway, site: &Site) -> weir_sys::Result<[Place; 2]> {
-    let (inside, outside) = addresses(site)?;
+    let (inside, outside) = addresses(site);
     let plan = site.addresses();
     let bridged = site.spec().topology == Topology::Bridged;
     let place = |n: usize| Place {
         family: plan.family,
         inside_interface: plan.inside_interface.clone(),
         outside_interface: plan.outside_interface.clone(),
-        initiator: if bridged { outside[0] } else { inside[n] }.into(),
+        initiator: if bridged { outside[0] } else { inside[n] },
         gateway_inside: plan.gateway_inside,
         gateway_outside: plan.gateway_outside,
         spare_outside: plan.spare_outside,
-        responder: if bridged { inside[n] } else { outside[0] }.into(),
+        responder: if bridged { inside[n] } else { outside[0] },
         ports: match (bridged, n) {
             (false, _) => 1..=u16::MAX,
             (true, 0) => published(which),

@@ -1,6 +1,6 @@
 //! The idle times that are decided, by this part of a run and by earlier ones.
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{MARGIN, Planned, Purpose, STEP, reuse};
@@ -14,9 +14,9 @@ pub(super) struct Asked {
     /// The same at its refresh.
     pub(super) refreshed: Option<(Duration, Duration)>,
     pub(super) alive: bool,
-    pub(super) inside: SocketAddrV4,
+    pub(super) inside: SocketAddr,
     /// Outside endpoint of the mapping, and that of the packet if it came out there.
-    pub(super) ports: (SocketAddrV4, Option<SocketAddrV4>),
+    pub(super) ports: (SocketAddr, Option<SocketAddr>),
 }
 
 impl Asked {
@@ -206,7 +206,7 @@ mod tests {
         let fits = |refreshed: (f64, f64), times: (f64, f64)| {
             let [refreshed, times] = [refreshed, times].map(|(from, to)| (s(from), s(to)));
             let purpose = Purpose::HeldOut(7.0);
-            let inside = SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, 1);
+            let inside = SocketAddr::from(([127, 0, 0, 1], 1));
             let refreshed = Some(refreshed);
             Asked { purpose, times, refreshed, alive: true, inside, ports: (inside, None) }.fits(10.0)
         };

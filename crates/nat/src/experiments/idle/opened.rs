@@ -1,7 +1,7 @@
 //! Mappings that are opened to be left alone, and the packets that ask for them.
 
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use weir_wire::{Icmp, Tcp};
@@ -31,9 +31,9 @@ pub(super) enum Opened {
 /// A mapping under test.
 pub(super) struct Mapped {
     pub(super) opened: Opened,
-    pub(super) inside: SocketAddrV4,
-    pub(super) far: SocketAddrV4,
-    pub(super) seen: SocketAddrV4,
+    pub(super) inside: SocketAddr,
+    pub(super) far: SocketAddr,
+    pub(super) seen: SocketAddr,
     /// When its last packet was sent, and when that had arrived.
     pub(super) sent: Duration,
     pub(super) last: Duration,
@@ -105,11 +105,11 @@ pub(super) fn open_connection(session: &mut Session<'_>, purpose: Purpose) -> io
 /// The same by an echo request.
 pub(super) fn open_echo(session: &mut Session<'_>) -> io::Result<Option<Mapped>> {
     // Identifiers are no ports: none is published.
-    let inside = SocketAddrV4::new(session.inside(0), session.fresh_port());
+    let inside = SocketAddr::new(session.inside(0), session.fresh_port());
     let data = session.data();
     let message = Icmp::Echo { reply: false, identifier: inside.port(), sequence: 1, data: &data };
     let address = session.conditions().outside[0];
-    let packet = Packet::icmp(*inside.ip(), address, &message);
+    let packet = Packet::icmp(inside.ip(), address, &message);
     let sent = session.now();
     let trip = session.send(Side::Inside, &packet, &|arrival| {
         arrival.side == Side::Outside && echo_data(arrival).is_some_and(|(_, found)| found == data)
@@ -117,8 +117,8 @@ pub(super) fn open_echo(session: &mut Session<'_>) -> io::Result<Option<Mapped>>
     let last = session.now();
     Ok(trip.arrived.and_then(|arrival| {
         let (identifier, _) = echo_data(&arrival)?;
-        let seen = SocketAddrV4::new(arrival.packet.header.source, identifier);
-        let far = SocketAddrV4::new(address, identifier);
+        let seen = SocketAddr::new(arrival.packet.header.source, identifier);
+        let far = SocketAddr::new(address, identifier);
         Some(Mapped { opened: Opened::Echo, inside, far, seen, sent, last })
     }))
 }
@@ -132,7 +132,7 @@ pub(super) fn question(session: &mut Session<'_>, mapping: &Mapped, side: Side) 
         (Opened::Echo, _) => {
             let (identifier, sequence) = (mapping.seen.port(), 1);
             let message = Icmp::Echo { reply: true, identifier, sequence, data: &data };
-            (Packet::icmp(*mapping.far.ip(), *mapping.seen.ip(), &message), data)
+            (Packet::icmp(mapping.far.ip(), mapping.seen.ip(), &message), data)
         }
         (Opened::Syn, _) => {
             let sequence = session.sequence();

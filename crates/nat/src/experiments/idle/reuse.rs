@@ -1,7 +1,7 @@
 //! Whether the outside port of a mapping that has ended goes to another inside host (RFC 6888 section 3, REQ-8).
 
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::known::{Asked, Known};
@@ -29,7 +29,7 @@ pub(super) fn prepare(
     let limit = session.conditions().limits.idle;
     for time in (1..).map(|n| STEP * n).take_while(|time| *time < limit).chain([limit]) {
         let Some(first) = open(session, false)? else { continue };
-        let inside = SocketAddrV4::new(session.inside(1), first.inside.port());
+        let inside = SocketAddr::new(session.inside(1), first.inside.port());
         let (mapping, due) = (mappings.len(), first.last + time);
         mappings.push(Mapped { inside, ..first });
         plan.push(Planned { due, side: Side::Inside, mapping, purpose: Purpose::Reused, refreshes: false });

@@ -1,7 +1,7 @@
 //! Every gateway of the lab as others see it: coturn's client (RFC 5780) and stun-client (RFC 3489), beside the experiments of the
 //! lab, `weir nat check --stun` and `weir nat check SERVER`.
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::process::Command;
 use std::sync::Arc;
 
@@ -46,7 +46,11 @@ struct Views {
 
 impl<'a> Hosts<'a> {
     fn of(site: &'a Site) -> Self {
-        let (inside, outside) = addresses(site).unwrap();
+        let (inside, outside) = addresses(site);
+        let outside = outside.map(|address| match address {
+            IpAddr::V4(address) => address,
+            IpAddr::V6(_) => unreachable!("the lab is of IPv4"),
+        });
         let plan = site.addresses();
         let (near, away, gateway) = match site.spec().topology {
             Topology::Bridged => (LabRole::Responder, LabRole::Initiator, plan.gateway_outside),
@@ -55,7 +59,7 @@ impl<'a> Hosts<'a> {
         let [near_interface, away_interface] = [near, away].map(|role| site.interfaces(role).remove(0));
         let [near, away] = [near, away].map(|role| site.host(role).unwrap());
         let hosts = Hosts { near, away, outside, world: World::plain("") };
-        let [own, first, second] = [inside[0], outside[0], outside[1]];
+        let (own, [first, second]) = (inside[0], outside);
         let ip = |host, words: String| hosts.run(host, "ip", &words.split(' ').collect::<Vec<_>>());
         ip(near, format!("address add {own}/24 dev {near_interface}"));
         // One network has both, as their last bytes are 10 and 11.
