@@ -1,5 +1,6 @@
 //! The results of experiments, without any judgement.
 
+mod ipv6;
 mod published;
 
 use std::net::{IpAddr, SocketAddr};
@@ -7,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use ipv6::Ipv6Path;
 pub use published::{PublishedPort, PublishedPorts};
 
 /// All that was seen of one NAT. A field is `None` if its experiment was not made.
@@ -56,6 +58,8 @@ pub struct Observations {
     pub identification: Option<Identification>,
     /// Protocols other than UDP, TCP and ICMP.
     pub others: Option<Vec<OtherTrip>>,
+    /// The hosts' outside addresses, over IPv6.
+    pub ipv6: Option<Ipv6Path>,
     /// Ports that are published by configuration.
     pub published: Option<PublishedPorts>,
     /// Mappings left alone for a time.

@@ -275,6 +275,13 @@ impl Packet {
         Tcp::read(&self.payload).ok().map(|(header, _, data)| (header, data))
     }
 
+    /// Header of a TCP segment, whatever its checksum: on a link inside one machine, kernels leave that of their own segments to
+    /// the hardware that is not there.
+    pub fn tcp_header(&self) -> Option<Tcp> {
+        let whole = self.header.protocol == protocol::TCP && !self.header.is_fragment();
+        whole.then(|| Tcp::read(&self.payload).ok()).flatten().map(|(header, ..)| header)
+    }
+
     /// The ICMP message, of the packet's version, if its checksum is right.
     pub fn icmp_message(&self) -> Option<Icmp<'_>> {
         let (source, destination) = self.addresses();

@@ -25,6 +25,9 @@ const WINDOW: u16 = 60_000;
 /// The experiments that only gateways with published ports have, and only others.
 pub(crate) const PUBLISHED: &str = "published-ports";
 pub(crate) const EXHAUSTION: &str = "udp-exhaustion";
+/// Those of one version of IP.
+pub(crate) const IPV6: &str = "ipv6-path";
+pub(crate) const IDENTIFICATION: &str = "ip-identification";
 /// Added to the port of a mapping: a port that no experiment of a run has opened.
 const UNOPENED: u16 = 7;
 /// Beginning of the data of every packet.
@@ -149,9 +152,17 @@ impl<'a> Session<'a> {
             PUBLISHED => published,
             // No packet asks a published port's gateway for a port.
             EXHAUSTION => !published,
+            IPV6 => self.is_ipv6(),
+            // Only fragments of IPv6 have one.
+            IDENTIFICATION => !self.is_ipv6(),
             _ => true,
         };
         fits && self.ends.makes(experiment)
+    }
+
+    /// Whether the hosts are of IPv6.
+    pub(crate) fn is_ipv6(&self) -> bool {
+        self.inside(0).is_ipv6()
     }
 
     /// Names the rows that the packets which follow are evidence for.

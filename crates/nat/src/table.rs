@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::Observations;
 use crate::capture::{Captured, Evidence, evidence};
-use crate::rows::judge::{Dependence, udp_filtering, udp_mapping};
+use crate::rows::judge::{Dependence, Ipv6Kind, ipv6_kind, udp_filtering, udp_mapping};
 use crate::rows::{self, Compliance, Judgement, Row};
 
 /// All verdicts of one NAT.
@@ -24,6 +24,8 @@ pub struct Table {
 pub struct NatKind {
     /// Addresses or ports are changed; `None` if no packet arrived.
     pub translates: Option<bool>,
+    /// The kind of translation of IPv6; `None` over IPv4.
+    pub ipv6: Option<Ipv6Kind>,
     /// UDP mapping.
     pub mapping: Option<Dependence>,
     /// UDP filtering.
@@ -57,6 +59,7 @@ impl Table {
     /// Judges observations.
     pub fn of(observations: &Observations) -> Self {
         let rows = rows::all()
+            .filter(|row| rows::is_of(row, observations))
             .map(|row| Line { row, judgement: rows::judgement(row, observations), packets: Vec::new() })
             .collect();
         Table { kind: NatKind::of(observations), rows }
@@ -101,6 +104,6 @@ impl NatKind {
             (Some(Dependence::Address | Dependence::AddressAndPort), _) => Some("symmetric"),
             _ => None,
         };
-        NatKind { translates, mapping, filtering, classic }
+        NatKind { translates, ipv6: ipv6_kind(observations), mapping, filtering, classic }
     }
 }

@@ -223,6 +223,8 @@ fn icmp_and_ip(defect: Defect) -> &'static [(&'static str, Compliance)] {
         Defect::TtlKept => &[("ip-ttl", Compliance::Fails)],
         // Only described: no RFC of the table asks for it.
         Defect::TosCleared => &[],
+        // Of IPv6.
+        Defect::PrefixNotNeutral => &[],
         // Without DF the long packet is fragmented.
         Defect::DfCleared => &[("udp-too-long", Compliance::Fails)],
         _ => carriage(defect),

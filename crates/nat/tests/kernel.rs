@@ -4,8 +4,9 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use weir_lab::{Lab, LabOptions, Role, SiteSpec, Topology};
+use weir_lab::{Family, Lab, LabOptions, Role, SiteSpec, Topology};
 use weir_nat::lab::LabEnds;
+use weir_nat::rows::judge::Ipv6Kind;
 use weir_nat::{Compliance, Limits, Table, measure};
 use weir_sys::process::which;
 use weir_sys::{NetNs, ProcRoot, Stop, privilege, sysctl};
@@ -152,5 +153,78 @@ fn root_ports_are_those_of_the_kernels_table() {
             assert!(entry.contains(&back), "{back}: {entry}");
             assert_ne!(inside.port(), seen.port(), "{entry}");
         }
+    }
+}
+
+/// Routing, masquerade, and prefix to prefix by nft and by the targets of ip6tables that follow RFC 6296.
+const GATEWAYS: [(&str, &[&str], &str); 4] = [
+    ("routed", &[], ""),
+    (
+        "masquerade",
+        &["nft", "-f", "-"],
+        "table ip6 n { chain post { type nat hook postrouting priority srcnat; oifname outside masquerade; }; }\n",
+    ),
+    (
+        "nft",
+        &["nft", "-f", "-"],
+        "table ip6 n {
+           chain out { type nat hook postrouting priority srcnat;
+             oifname outside ip6 saddr 2001:2::/64 snat ip6 prefix to 2001:2:0:2::/64; };
+           chain in { type nat hook prerouting priority dstnat;
+             iifname outside ip6 daddr 2001:2:0:2::/64 dnat ip6 prefix to 2001:2::/64; }; }\n",
+    ),
+    (
+        "ip6tables",
+        &["ip6tables-restore"],
+        "*mangle
+-A POSTROUTING -o outside -s 2001:2::/64 -j SNPT --src-pfx 2001:2::/64 --dst-pfx 2001:2:0:2::/64
+-A PREROUTING -i outside -d 2001:2:0:2::/64 -j DNPT --src-pfx 2001:2:0:2::/64 --dst-pfx 2001:2::/64
+COMMIT\n",
+    ),
+];
+
+/// The table of a gateway over IPv6.
+fn over_ipv6(site: &weir_lab::Site, command: &[&str], rules: &str) -> Table {
+    let gateway = site.host(Role::Gateway).unwrap();
+    let forward = || sysctl::set(&ProcRoot::new("/"), "net.ipv6.conf.all.forwarding", "1");
+    gateway.run(forward).unwrap().unwrap();
+    if let Some((program, args)) = command.split_first() {
+        run(gateway, program, args, rules);
+    }
+    let mut ends = LabEnds::attach(site, Limits::default(), &Stop::default()).unwrap();
+    Table::of(&measure(&mut ends, &mut |_| true).unwrap())
+}
+
+/// nf_nat_core.c maps a prefix without an adjustment, ip6t_NPT.c with one.
+#[test]
+fn root_translations_of_ipv6_are_told_apart() {
+    if privilege::test_needs_root() {
+        return;
+    }
+    if let Some(missing) = ["nft", "ip6tables-restore"].into_iter().find(|program| which(program).is_none()) {
+        println!("SKIP: {missing} is not installed");
+        return;
+    }
+    let options = LabOptions { family: Family::Ipv6, ..LabOptions::default() };
+    let spec = |name: &str| SiteSpec {
+        name: name.into(),
+        topology: Topology::Routed,
+        return_route: true,
+        wan: false,
+    };
+    let specs = GATEWAYS.map(|(name, ..)| spec(name));
+    let lab = Lab::build(&format!("test-nat-ipv6-{}", std::process::id()), &options, &specs).unwrap();
+    let tables = GATEWAYS.map(|(name, command, rules)| over_ipv6(lab.site(name).unwrap(), command, rules));
+    let kinds = tables.each_ref().map(|table| table.kind.ipv6);
+    let [same, shared, prefix] = [Ipv6Kind::Untranslated, Ipv6Kind::Nat66, Ipv6Kind::Nptv6].map(Some);
+    assert_eq!(kinds, [same, shared, prefix, prefix]);
+    let verdicts = |row: &str| tables.each_ref().map(|table| table.line(row).unwrap().judgement.verdict);
+    use Compliance::{Fails, Meets, NotTestable};
+    assert_eq!(verdicts("npt-checksum-neutral"), [NotTestable, NotTestable, Fails, Meets]);
+    assert_eq!(verdicts("udp-filtering"), [Meets, Fails, Meets, Meets]);
+    // The gateway has the address itself, and resets.
+    assert_eq!(verdicts("tcp-unsolicited-syn"), [NotTestable, Fails, Meets, Meets]);
+    for row in ["icmp-error-in", "icmp-error-checksum", "icmp-error-out", "udp-too-long"] {
+        assert_eq!(verdicts(row), [Meets; 4], "{row}");
     }
 }

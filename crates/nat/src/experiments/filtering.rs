@@ -25,7 +25,7 @@ pub(super) fn answered(trip: &Trip, side: Side) -> Option<Answered> {
                 arrival.packet.icmp_kind().map(|(kind, code)| Answered::Icmp { kind, code })
             }
             _ => {
-                let (header, _) = arrival.packet.tcp_segment()?;
+                let header = arrival.packet.tcp_header()?;
                 (header.flags & Tcp::RST != 0).then_some(Answered::Reset)
             }
         }

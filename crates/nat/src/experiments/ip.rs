@@ -24,7 +24,7 @@ const PIECE: usize = 800;
 /// First byte of the second of two overlapping fragments, a multiple of 8.
 const OVERLAP: usize = 400;
 /// Bytes by which a datagram is longer than the outside link carries.
-const EXCESS: usize = 60;
+const EXCESS: usize = 40;
 
 /// An open mapping: the inside endpoint, the outside one, and that of the NAT between them.
 fn open(session: &mut Session<'_>) -> io::Result<Option<(SocketAddr, SocketAddr, SocketAddr)>> {
@@ -210,13 +210,20 @@ pub(super) fn too_long(session: &mut Session<'_>, observations: &mut Observation
         _ => None,
     };
     let refused = session.send(Side::Inside, &packet, &|arrival| told(arrival).is_some())?;
-    packet.header.dont_fragment = false;
-    let (fragmented, trip) = collect(session, Side::Inside, &vec![vec![packet]; session.attempts()], &data)?;
-    observations.too_long = Some(TooLong {
+    let mut seen = TooLong {
         link_mtu,
         told: refused.arrived.as_ref().and_then(told),
-        fragmented,
-        sure: refused.is_sure() && (fragmented || trip.is_sure()),
-    });
+        fragmented: false,
+        sure: refused.is_sure(),
+    };
+    // No packet of IPv6 may be fragmented on its way.
+    if !session.is_ipv6() {
+        packet.header.dont_fragment = false;
+        let attempts = vec![vec![packet]; session.attempts()];
+        let (fragmented, trip) = collect(session, Side::Inside, &attempts, &data)?;
+        seen.fragmented = fragmented;
+        seen.sure &= fragmented || trip.is_sure();
+    }
+    observations.too_long = Some(seen);
     Ok(())
 }

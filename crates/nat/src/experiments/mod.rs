@@ -6,6 +6,7 @@ mod hairpin;
 mod icmp;
 mod idle;
 mod ip;
+mod ipv6;
 mod mapping;
 mod others;
 mod published;
@@ -16,7 +17,7 @@ use std::io;
 
 pub use idle::{bracket, longest_left};
 
-use crate::session::{EXHAUSTION, PUBLISHED, Session};
+use crate::session::{EXHAUSTION, IDENTIFICATION, IPV6, PUBLISHED, Session};
 use crate::{Earlier, Ends, Observations, Progress};
 
 /// One experiment: fills its field.
@@ -35,7 +36,8 @@ const EXPERIMENTS: &[Named] = &[
     ),
     Named("udp-collision", mapping::udp_collision, &["udp-mapping", "udp-overloading", "udp-deterministic"]),
     Named("udp-filtering", filtering::udp, &["udp-filtering"]),
-    Named("udp-hairpin", hairpin::udp, &["udp-hairpin", "udp-hairpin-source"]),
+    Named("udp-hairpin", hairpin::udp, &["udp-hairpin", "udp-hairpin-source", "npt-hairpin"]),
+    Named(IPV6, ipv6::path, &["ipv6-path", "npt-checksum-neutral", "npt-unsolicited"]),
     Named("tcp-mapping", mapping::tcp, &["tcp-mapping"]),
     Named("tcp-collision", mapping::tcp_collision, &["tcp-mapping", "tcp-overloading"]),
     Named("tcp-filtering", filtering::tcp, &["tcp-filtering"]),
@@ -48,7 +50,7 @@ const EXPERIMENTS: &[Named] = &[
     Named("icmp-query", icmp::query, &["icmp-query"]),
     Named("icmp-errors", icmp::errors, &[]),
     Named("ip-fields", ip::fields, &["ip-ttl", "ip-dscp-ecn", "ip-dont-fragment"]),
-    Named("ip-identification", ip::identification, &["ip-identification"]),
+    Named(IDENTIFICATION, ip::identification, &["ip-identification"]),
     Named("udp-fragments", ip::fragments, &[]),
     Named("udp-fragments-overlapping", ip::overlapping, &["udp-fragments-overlapping"]),
     Named("udp-too-long", ip::too_long, &["udp-too-long", "udp-too-long-fragmented"]),

@@ -1,6 +1,6 @@
 //! Fragments and fields of the IP header: RFC 4787 sections 10 and 11, RFC 1812.
 
-use super::judge::{does, fails, is, made, meets, not_sure, translates};
+use super::judge::{does, fails, is, is_ipv6, made, meets, not_sure, translates};
 use super::verdicts::Judged;
 use super::{Compliance, Confidence, Group, Level, Row};
 use crate::Observations;
@@ -109,9 +109,10 @@ pub(super) const ROWS: &[Row] = &[
 fn too_long(o: &Observations) -> Judged {
     let seen = made(&o.too_long)?;
     let mtu = seen.link_mtu;
+    let error = if is_ipv6(o) { "ICMPv6 2/0" } else { "ICMP 3/4" };
     Ok(match seen.told {
-        Some(told) if told == mtu => meets(format!("ICMP 3/4 with the MTU of {mtu}")),
-        Some(told) => fails(format!("ICMP 3/4 with an MTU of {told} instead of {mtu}")),
+        Some(told) if told == mtu => meets(format!("{error} with the MTU of {mtu}")),
+        Some(told) => fails(format!("{error} with an MTU of {told} instead of {mtu}")),
         None if seen.sure => fails("the packet vanished without an ICMP error"),
         None => not_sure("neither an ICMP error nor a control packet arrived"),
     })

@@ -1,11 +1,16 @@
 //! Questions that several rows ask of the observations.
 
+use std::net::{IpAddr, SocketAddr};
+
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Compliance, Confidence, Judgement};
 use crate::Observations;
 use crate::observed::{Filtering, Mapping, Translation};
+
+/// Last bits of an address that translation of prefixes keeps.
+const SUFFIX: u32 = 48;
 
 /// The part of the outside endpoint that a mapping or a filter depends on (RFC 4787 sections 4.1 and 5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
@@ -88,6 +93,51 @@ pub(super) fn translates(observations: &Observations) -> Result<(), Judgement> {
         return Err(not_testable("addresses are not translated on this path"));
     }
     Ok(())
+}
+
+/// The kinds of path over IPv6.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ipv6Kind {
+    /// Addresses and ports stay.
+    Untranslated,
+    /// Each inside address has one outside, and ports stay (RFC 6296).
+    Nptv6,
+    /// Hosts share an address, or ports are changed.
+    Nat66,
+}
+
+/// Whether the hosts are of IPv6.
+pub fn is_ipv6(o: &Observations) -> bool {
+    let mapping = o.udp_mapping.iter().flatten().flat_map(|mapping| mapping.seen);
+    mapping.chain(o.ipv6.iter().flat_map(|path| path.hosts)).any(|t| t.inside.is_ipv6())
+}
+
+/// The kind of a path over IPv6; `None` of one over IPv4, or if a host's packets did not arrive.
+pub fn ipv6_kind(o: &Observations) -> Option<Ipv6Kind> {
+    let hosts = o.ipv6.as_ref()?.hosts;
+    let mapping = o.udp_mapping.iter().flatten().flat_map(|mapping| mapping.seen);
+    let ports = o.udp_ports.iter().flatten().copied();
+    let all = || hosts.into_iter().chain(mapping.clone()).chain(ports.clone());
+    if hosts.iter().any(|host| host.seen.is_none()) {
+        return None;
+    }
+    // Of prefixes longer than 48 bits, the first word behind them that is not 0xffff holds the adjustment (RFC 6296 section 3.5).
+    let suffix = |address: IpAddr| match address {
+        IpAddr::V4(_) => None,
+        IpAddr::V6(address) => Some(u128::from(address) & ((1 << SUFFIX) - 1)),
+    };
+    let seen = || all().filter_map(|t| t.seen.map(|seen| (t.inside, seen)));
+    let one_to_one = |(inside, seen): (SocketAddr, SocketAddr)| {
+        inside.port() == seen.port() && suffix(inside.ip()) == suffix(seen.ip())
+    };
+    Some(if seen().all(|(inside, seen)| inside == seen) {
+        Ipv6Kind::Untranslated
+    } else if seen().all(one_to_one) {
+        Ipv6Kind::Nptv6
+    } else {
+        Ipv6Kind::Nat66
+    })
 }
 
 /// The class of one mapping; `None` if a packet did not arrive.

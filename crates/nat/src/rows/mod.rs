@@ -6,6 +6,7 @@ mod carriage;
 mod exhaustion;
 mod icmp;
 mod ip;
+mod ipv6;
 pub mod judge;
 mod published;
 mod reuse;
@@ -59,6 +60,8 @@ impl Level {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Group {
+    /// How IPv6 addresses are changed, if they are. Only paths over IPv6 have these rows.
+    Ipv6,
     /// Which outside address and port an inside one gets.
     Mapping,
     /// Which packets from outside pass.
@@ -83,7 +86,8 @@ pub enum Group {
 
 impl Group {
     /// All, in the order of the table.
-    pub const ALL: [Group; 10] = [
+    pub const ALL: [Group; 11] = [
+        Group::Ipv6,
         Group::Mapping,
         Group::Filtering,
         Group::Hairpin,
@@ -99,6 +103,7 @@ impl Group {
     /// Its title.
     pub fn title(self) -> &'static str {
         match self {
+            Group::Ipv6 => "IPv6 translation",
             Group::Mapping => "mapping",
             Group::Filtering => "filtering",
             Group::Hairpin => "hairpinning",
@@ -205,16 +210,22 @@ impl Eq for Row {}
 
 /// All rows, group by group.
 pub const ROWS: &[&[Row]] =
-    &[udp::ROWS, tcp::ROWS, carriage::ROWS, icmp::ROWS, ip::ROWS, exhaustion::ROWS, reuse::ROWS];
+    &[ipv6::ROWS, udp::ROWS, tcp::ROWS, carriage::ROWS, icmp::ROWS, ip::ROWS, exhaustion::ROWS, reuse::ROWS];
 
 /// All rows, in the order of the table.
 pub fn all() -> impl Iterator<Item = &'static Row> {
     ROWS.iter().flat_map(|rows| rows.iter())
 }
 
-/// The verdict of a row: by what published ports are, where the gateway has such, or else by its own question.
+/// Whether such a path has that row.
+pub(crate) fn is_of(row: &Row, observations: &Observations) -> bool {
+    row.group != Group::Ipv6 || judge::is_ipv6(observations)
+}
+
+/// The verdict of a row: by what published ports or IPv6 are, or else by its own question.
 pub(crate) fn judgement(row: &Row, observations: &Observations) -> Judgement {
-    published::by_design(row, observations).unwrap_or_else(|| (row.judge)(observations))
+    let fixed = published::by_design(row, observations).or_else(|| ipv6::by_version(row, observations));
+    fixed.unwrap_or_else(|| (row.judge)(observations))
 }
 
 #[cfg(test)]

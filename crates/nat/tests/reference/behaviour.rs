@@ -1,17 +1,24 @@
 //! The settings of the reference NAT, and its defects.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use weir_nat::rows::judge::Dependence;
 use weir_wire::protocol;
 
+use super::prefix::Prefixes;
 use super::state::Stage;
 
 /// Its usual outside addresses.
 pub(crate) const ADDRESSES: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(198, 19, 1, 1)), IpAddr::V4(Ipv4Addr::new(198, 19, 1, 2))];
+
+/// The same over IPv6.
+pub(crate) const ADDRESSES_V6: [IpAddr; 2] = [
+    IpAddr::V6(Ipv6Addr::new(0x2001, 2, 0, 2, 0, 0, 0, 1)),
+    IpAddr::V6(Ipv6Addr::new(0x2001, 2, 0, 2, 0, 0, 0, 2)),
+];
 
 /// The first inside host.
 pub(crate) const FIRST_HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 18, 0, 10));
@@ -155,10 +162,12 @@ pub(crate) enum Defect {
     HairpinErrorHalf,
     /// A port goes to another host as soon as its mapping has ended, with one outside address for both hosts.
     PortsReusedAtOnce,
+    /// A translator of prefixes changes only the prefix, and checksums with it.
+    PrefixNotNeutral,
 }
 
 impl Defect {
-    pub(crate) const ALL: [Defect; 56] = [
+    pub(crate) const ALL: [Defect; 57] = [
         Defect::PortsOverlap,
         Defect::PortsOverload,
         Defect::PoolArbitrary,
@@ -215,6 +224,7 @@ impl Defect {
         Defect::HairpinErrorsDropped,
         Defect::HairpinErrorHalf,
         Defect::PortsReusedAtOnce,
+        Defect::PrefixNotNeutral,
     ];
 }
 
@@ -240,6 +250,8 @@ pub(crate) struct Behaviour {
     pub(crate) strangers: Strangers,
     /// Ports of the first host that its first address publishes without a timer. The NAT's own choice of ports does not know them.
     pub(crate) published: Option<RangeInclusive<u16>>,
+    /// Translates these prefixes of IPv6, and nothing else of the above.
+    pub(crate) prefixes: Option<Prefixes>,
     pub(crate) defects: Vec<Defect>,
 }
 
@@ -262,6 +274,7 @@ impl Default for Behaviour {
             refresh_from_outside: true,
             strangers: Strangers::Silence,
             published: None,
+            prefixes: None,
             defects: Vec::new(),
         }
     }
@@ -270,6 +283,17 @@ impl Default for Behaviour {
 impl Behaviour {
     pub(crate) fn with(defect: Defect) -> Self {
         Behaviour { defects: vec![defect], ..Behaviour::default() }
+    }
+
+    /// One that meets every requirement, with addresses and ports of IPv6.
+    pub(crate) fn v6() -> Self {
+        Behaviour { addresses: ADDRESSES_V6, ..Behaviour::default() }
+    }
+
+    /// A translator of the prefixes of the lab's inside and spare networks.
+    pub(crate) fn nptv6() -> Self {
+        let [inside, outside] = [0, 2].map(|network| Ipv6Addr::new(0x2001, 2, 0, network, 0, 0, 0, 0));
+        Behaviour { prefixes: Some(Prefixes { inside, outside }), ..Behaviour::v6() }
     }
 
     pub(crate) fn has(&self, defect: Defect) -> bool {

@@ -128,7 +128,7 @@ impl Reference {
 }
 
 /// The error about another packet.
-fn requoted<'a>(message: &Icmp<'_>, quote: &'a [u8]) -> Icmp<'a> {
+pub(super) fn requoted<'a>(message: &Icmp<'_>, quote: &'a [u8]) -> Icmp<'a> {
     match *message {
         Icmp::TooBig { mtu, .. } => Icmp::TooBig { mtu, quote },
         Icmp::TimeExceeded { code, .. } => Icmp::TimeExceeded { code, quote },

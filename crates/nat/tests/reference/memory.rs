@@ -81,9 +81,17 @@ impl Memory {
             let ports = behaviour.published.clone()?;
             Some(Published { address: behaviour.addresses[0], ports })
         };
+        let v6 = behaviours[0].addresses[0].is_ipv6();
+        // Those of the lab (weir_nat::lab::addresses).
+        let hosts = |network: u16, v4: [u8; 3]| {
+            [10, 11].map(|host: u8| match v6 {
+                true => IpAddr::from([0x2001, 2, 0, network, 0, 0, 0, host.into()]),
+                false => IpAddr::from([v4[0], v4[1], v4[2], host]),
+            })
+        };
         let conditions = Conditions {
-            inside: [super::FIRST_HOST, IpAddr::from([198, 18, 0, 11])],
-            outside: [[198, 19, 0, 10], [198, 19, 0, 11]].map(IpAddr::from),
+            inside: hosts(0, [198, 18, 0]),
+            outside: hosts(1, [198, 19, 0]),
             patience: Duration::from_millis(20),
             attempts: 1,
             outside_mtu: Some(super::OUTSIDE_MTU),

@@ -11,6 +11,7 @@ mod icmp;
 pub(crate) mod memory;
 mod overlaps;
 mod ports;
+mod prefix;
 mod rewrite;
 mod state;
 pub(crate) mod wire;
@@ -25,10 +26,14 @@ use weir_nat::{Packet, Side};
 use weir_wire::{Icmp, Tcp, protocol};
 
 pub(crate) use behaviour::{
-    ADDRESSES, Behaviour, Defect, FIRST_HOST, INSIDE_MTU, OUTSIDE_MTU, PortRule, Strangers,
+    ADDRESSES, ADDRESSES_V6, Behaviour, Defect, FIRST_HOST, INSIDE_MTU, OUTSIDE_MTU, PortRule, Strangers,
 };
+pub(crate) use prefix::Prefixes;
 use rewrite::readdressed;
 use state::{Mapping, Scope, Table};
+
+/// Length of the fragment header of IPv6, bytes.
+const FRAGMENT_HEADER: usize = 8;
 
 /// Packets that come out, each with its side.
 pub(crate) type Output = Vec<(Side, Packet)>;
@@ -83,13 +88,20 @@ impl Reference {
                 return vec![(Side::Outside, packet)];
             }
         }
+        let was_fragment = packet.header.is_fragment();
         let whole = match self.has(Defect::OverlapsJoined) {
             true => self.overlapping.take(packet),
             false => self.fragments.take(packet),
         };
         let Some(mut packet) = whole else { return Vec::new() };
+        // Only a sender's own fragments are fragmented again.
+        packet.header.dont_fragment &= !was_fragment || packet.header.source.is_ipv4();
         let original = packet.clone();
         self.change_fields(&mut packet.header);
+        if let Some(prefixes) = self.behaviour.prefixes {
+            let out = self.prefix(side, packet, prefixes);
+            return out.into_iter().flat_map(|(side, packet)| self.fit(side, packet, &original)).collect();
+        }
         let out = match (packet.header.protocol, packet.from(), packet.to()) {
             _ if packet.is_icmp() => self.icmp(now, side, packet),
             (_, Some(from), Some(to)) => self.transport(now, side, packet, from, to),
@@ -123,6 +135,7 @@ impl Reference {
         if packet.payload.len() <= room {
             return vec![(side, packet)];
         }
+        let room = if packet.header.source.is_ipv6() { room - FRAGMENT_HEADER } else { room };
         if side == Side::Inside {
             return split(&packet, room).into_iter().map(|piece| (side, piece)).collect();
         }

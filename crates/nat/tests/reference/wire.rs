@@ -1,6 +1,5 @@
 //! The reference NAT as a hop of weir's lab: a thread in the gateway's namespace, with packet sockets on both of its links.
 
-use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -42,7 +41,6 @@ impl Wire {
             let socket = gateway.run(|| FrameSocket::open(own.index).unwrap()).unwrap();
             Link { socket, own: own.mac.unwrap(), far }
         };
-        assert!(matches!(plan.initiator, IpAddr::V4(_)));
         let links = [
             (Side::Inside, link(&plan.inside_interface, Role::Initiator)),
             (Side::Outside, link(&plan.outside_interface, Role::Responder)),
@@ -73,7 +71,7 @@ fn forward(links: &[(Side, Link); 2], mut nat: Reference, over: &Stop) {
         for (side, link) in links {
             while let Some(n) = link.socket.receive(&mut buffer).unwrap() {
                 let Ok((header, rest)) = Ethernet::read(&buffer[..n]) else { continue };
-                if header.ethertype != ethernet::IPV4 || header.destination != link.own {
+                if header.destination != link.own {
                     continue;
                 }
                 let Some(packet) = Packet::read(rest) else { continue };
@@ -89,7 +87,8 @@ fn forward(links: &[(Side, Link); 2], mut nat: Reference, over: &Stop) {
 }
 
 fn send(link: &Link, packet: &Packet) {
-    let header = Ethernet { destination: link.far, source: link.own, ethertype: ethernet::IPV4 };
+    let ethertype = if packet.header.source.is_ipv6() { ethernet::IPV6 } else { ethernet::IPV4 };
+    let header = Ethernet { destination: link.far, source: link.own, ethertype };
     let mut frame = vec![0; Ethernet::LENGTH];
     header.write(&mut frame).unwrap();
     frame.extend(packet.bytes());
