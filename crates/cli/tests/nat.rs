@@ -297,6 +297,23 @@ fn root_published_ports_keep_no_state_and_their_rows_say_so() {
     assert_eq!(collision["second_answer"], collision["first"]["inside"], "{collision}");
 }
 
+/// Prefixes of IPv6 by rules of nft, which change the prefix only, and by the targets that follow RFC 6296.
+#[test]
+fn root_prefixes_of_ipv6_are_measured() {
+    if World::lacks(&["nft", "ip6tables"]) {
+        return;
+    }
+    let Some(world) = World::root(WEIR) else { return };
+    let names = ["nft-prefix", "ip6tables-npt"];
+    let seen = gateways(&world, &names, &["--ipv6", "--idle", "0"]);
+    for (name, verdict) in names.into_iter().zip(["fails", "meets"]) {
+        assert_eq!(seen[name]["kind"]["ipv6"], "nptv6", "{name}");
+        assert_eq!(verdicts(&seen[name])["npt-checksum-neutral"], verdict, "{name}");
+    }
+    let refused = nat(&world, &["lab", "--gateway", "nft-prefix"]).expect(2);
+    assert!(refused.stderr.contains("add --ipv6"), "{}", refused.stderr);
+}
+
 #[test]
 fn files_of_other_kinds_are_not_compared() {
     let world = World::plain(WEIR);

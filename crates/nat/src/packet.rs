@@ -17,7 +17,7 @@ const OFFSET: u16 = 0x1fff;
 pub struct Header {
     /// DSCP and ECN.
     pub tos: u8,
-    /// Of a datagram that was fragmented; 16 bits in IPv4, where all packets have one.
+    /// The same in all fragments of a datagram; 16 bits in IPv4, where all packets have one.
     pub identification: u32,
     /// It must not be fragmented. Routers never fragment IPv6.
     pub dont_fragment: bool,

@@ -223,7 +223,7 @@ fn icmp_and_ip(defect: Defect) -> &'static [(&'static str, Compliance)] {
         Defect::TtlKept => &[("ip-ttl", Compliance::Fails)],
         // Only described: no RFC of the table asks for it.
         Defect::TosCleared => &[],
-        // Of IPv6.
+        // Only a translator of IPv6 has it.
         Defect::PrefixNotNeutral => &[],
         // Without DF the long packet is fragmented.
         Defect::DfCleared => &[("udp-too-long", Compliance::Fails)],

@@ -85,6 +85,9 @@ pub(crate) struct NatLabArgs {
     /// List the names of gateways
     #[arg(long)]
     pub(crate) list: bool,
+    /// Measure over IPv6: what is translated (nothing, prefixes, addresses and ports), and the same rows
+    #[arg(long)]
+    pub(crate) ipv6: bool,
     /// How far to go: quick (idle times up to 35s, below a minute in all), standard (305s; six minutes) or long (established
     /// connections up to 2 h 4 min 5 s too)
     #[arg(long, value_enum, default_value_t = NatPreset::Quick, value_name = "NAME", hide_possible_values = true)]
@@ -210,9 +213,23 @@ pub(crate) enum LabGateway {
     IptablesMasquerade,
     /// Masquerade by iptables on x_tables
     IptablesLegacyMasquerade,
+    /// With --ipv6: prefixes translated by nft
+    NftPrefix,
+    /// With --ipv6: prefixes translated by SNPT and DNPT of ip6tables (RFC 6296)
+    Ip6tablesNpt,
 }
 
 impl LabGateway {
+    /// Whether the lab has it over that version of IP.
+    pub(crate) fn is_of(self, ipv6: bool) -> bool {
+        match self {
+            LabGateway::NftPrefix | LabGateway::Ip6tablesNpt => ipv6,
+            // Its experiments are those of published ports of IPv4.
+            LabGateway::Publish => !ipv6,
+            _ => true,
+        }
+    }
+
     /// As it is written on the command line.
     pub(crate) fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())

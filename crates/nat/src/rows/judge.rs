@@ -122,7 +122,7 @@ pub fn ipv6_kind(o: &Observations) -> Option<Ipv6Kind> {
     if hosts.iter().any(|host| host.seen.is_none()) {
         return None;
     }
-    // Of prefixes longer than 48 bits, the first word behind them that is not 0xffff holds the adjustment (RFC 6296 section 3.5).
+    // Behind prefixes longer than 48 bits, the first word that is not 0xffff holds the adjustment (RFC 6296 section 3.5).
     let suffix = |address: IpAddr| match address {
         IpAddr::V4(_) => None,
         IpAddr::V6(address) => Some(u128::from(address) & ((1 << SUFFIX) - 1)),

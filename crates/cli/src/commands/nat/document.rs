@@ -29,6 +29,8 @@ pub(crate) struct NatTables {
     pub(crate) connections_idle_s: f64,
     /// Most mappings that were opened at once, in search of the end of ports; 0: it was skipped.
     pub(crate) mappings: u32,
+    /// Over IPv6.
+    pub(crate) ipv6: bool,
     /// Settings of the gateways that were changed first.
     pub(crate) sysctls: BTreeMap<String, String>,
     /// One entry per gateway.

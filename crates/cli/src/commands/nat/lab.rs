@@ -17,7 +17,7 @@ use weir_gateway::nft_masquerade::NftMasquerade;
 use weir_gateway::options::FastpathOption;
 use weir_gateway::routed::Routed;
 use weir_gateway::{Journal, Place, Role, Topology, Variant, apply};
-use weir_lab::{Lab, LabOptions, Role as LabRole, Site, SiteSpec};
+use weir_lab::{Family, Lab, LabOptions, Role as LabRole, Site, SiteSpec};
 use weir_nat::capture::{Captured, Recorder};
 use weir_nat::lab::{LabEnds, addresses};
 use weir_nat::{Ends, Observations, Published, Table, measure_from};
@@ -39,6 +39,7 @@ use crate::talk::{note, step};
 
 #[cfg(test)]
 mod agreement;
+mod prefix;
 
 /// The experiment that opens as many mappings as it can. It takes the whole machine, so gateways take turns: no mapping may end
 /// before the last one is open.
@@ -64,6 +65,8 @@ fn variant_of(gateway: LabGateway) -> Box<dyn Variant + Send + Sync> {
         LabGateway::Publish => Box::new(BpfPublish::default()),
         LabGateway::IptablesMasquerade => Box::new(IptablesMasquerade(Masquerade::default())),
         LabGateway::IptablesLegacyMasquerade => Box::new(IptablesLegacyMasquerade(Masquerade::default())),
+        LabGateway::NftPrefix => Box::new(prefix::by_nft()),
+        LabGateway::Ip6tablesNpt => Box::new(prefix::by_ip6tables()),
     }
 }
 
@@ -74,10 +77,19 @@ pub(crate) fn run(args: &NatLabArgs, color: Color) -> CommandResult {
     prepare_privilege()?;
     let stop = super::super::stop_on_signals()?;
     let wanted = match (&args.gateways[..], args.all) {
-        (_, true) => LabGateway::value_variants().to_vec(),
+        (_, true) => {
+            LabGateway::value_variants().iter().copied().filter(|which| which.is_of(args.ipv6)).collect()
+        }
         ([], false) => vec![LabGateway::NftMasquerade],
         (some, false) => some.to_vec(),
     };
+    if let Some(which) = wanted.iter().find(|which| !which.is_of(args.ipv6)) {
+        let name = which.name();
+        return Err(Failure::usage(match args.ipv6 {
+            true => format!("{name} is of IPv4 only; leave out --ipv6"),
+            false => format!("{name} is of IPv6 only; add --ipv6"),
+        }));
+    }
     let tables = measure_all(&wanted, args, &stop);
     if stop.raised() {
         let go_on = args
@@ -136,6 +148,7 @@ fn measure_all(wanted: &[LabGateway], args: &NatLabArgs, stop: &Stop) -> Result<
         idle_s: limits.idle.as_secs_f64(),
         connections_idle_s: limits.connections.as_secs_f64(),
         mappings: limits.mappings,
+        ipv6: args.ipv6,
         sysctls: args.sysctls.iter().cloned().collect(),
     };
     let file = args.progress.as_ref();
@@ -164,6 +177,7 @@ fn measure_all(wanted: &[LabGateway], args: &NatLabArgs, stop: &Stop) -> Result<
         idle_s: limits.idle.as_secs_f64(),
         connections_idle_s: limits.connections.as_secs_f64(),
         mappings: limits.mappings,
+        ipv6: args.ipv6,
         sysctls,
         gateways,
     })
@@ -190,8 +204,12 @@ fn measure_in_lab(
     let timers = duration(timers.as_secs_f64());
     note(&format!("measures {}; the timers take {timers}", count(gateways.len())));
     let sysctls = args.sysctls.iter().cloned().collect();
-    let options =
-        LabOptions { sysctls: BTreeMap::from([(LabRole::Gateway, sysctls)]), ..LabOptions::default() };
+    let family = if args.ipv6 { Family::Ipv6 } else { Family::Ipv4 };
+    let options = LabOptions {
+        family,
+        sysctls: BTreeMap::from([(LabRole::Gateway, sysctls)]),
+        ..LabOptions::default()
+    };
     let specs: Vec<SiteSpec> = gateways.iter().map(|which| site_of(*which)).collect();
     let lab = Lab::build(&format!("nat-{}", std::process::id()), &options, &specs)?;
     Ok(std::thread::scope(|scope| {
@@ -323,6 +341,8 @@ fn layers(which: LabGateway, site: &Site) -> io::Result<(Vec<Layer>, Option<File
     let second = variant_of(match which {
         LabGateway::NftMasqueradeFastpath => LabGateway::NftMasquerade,
         LabGateway::DockerFastpath | LabGateway::Publish => LabGateway::Docker,
+        // One rule is about both hosts; they forward nothing by themselves.
+        LabGateway::NftPrefix | LabGateway::Ip6tablesNpt => LabGateway::Routed,
         other => other,
     });
     let places = places(which, site).map_err(io::Error::other)?;

@@ -1,5 +1,6 @@
 //! The table of a NAT, for people.
 
+use weir_nat::rows::judge::Ipv6Kind;
 use weir_nat::rows::{self, Group, Row};
 use weir_nat::served::{EndOfPorts, PortChoice};
 use weir_nat::table::{Line, NatKind};
@@ -113,10 +114,13 @@ pub(super) fn ports(seen: &NatPortsSeen, terminal: Terminal) -> String {
     page.finish()
 }
 
-/// `port restricted cone (EIM, APDF)`.
+/// `port restricted cone (EIM, APDF)`; of translated prefixes only that they are.
 fn kind(kind: &NatKind) -> String {
     if kind.translates == Some(false) {
         return "no translation".to_owned();
+    }
+    if kind.ipv6 == Some(Ipv6Kind::Nptv6) {
+        return "translation of prefixes (NPTv6)".to_owned();
     }
     let mapping = kind.mapping.map_or("mapping unknown", |mapping| mapping.mapping());
     let filtering = kind.filtering.map_or("filtering unknown", |filtering| filtering.filtering());

@@ -34,6 +34,7 @@ pub(super) struct Circumstances {
     pub(super) idle_s: f64,
     pub(super) connections_idle_s: f64,
     pub(super) mappings: u32,
+    pub(super) ipv6: bool,
     pub(super) sysctls: BTreeMap<String, String>,
 }
 
@@ -69,6 +70,7 @@ impl Circumstances {
                 ("--idle, s", c.idle_s.to_string()),
                 ("--idle of connections, s", c.connections_idle_s.to_string()),
                 ("--mappings", c.mappings.to_string()),
+                ("--ipv6", c.ipv6.to_string()),
                 ("--sysctl", sysctls.join(" ")),
             ]
         };
@@ -251,6 +253,7 @@ mod tests {
             idle_s: 35.0,
             connections_idle_s: 35.0,
             mappings: 2_000,
+            ipv6: false,
             sysctls: BTreeMap::new(),
         }
     }

@@ -17,6 +17,8 @@ pub(super) struct Saved {
     kernel: Option<String>,
     idle_s: Option<f64>,
     #[serde(default)]
+    ipv6: bool,
+    #[serde(default)]
     gateways: Vec<SavedGateway>,
 }
 
@@ -33,6 +35,7 @@ struct SavedGateway {
 #[derive(Debug, Deserialize)]
 struct SavedKind {
     translates: Option<bool>,
+    ipv6: Option<String>,
     mapping: Option<String>,
     filtering: Option<String>,
     classic: Option<String>,
@@ -117,7 +120,8 @@ impl Saved {
             Some(_) => ", without idle times".to_owned(),
             None => String::new(),
         };
-        format!("{}{kernel}{idle}", self.time)
+        let ipv6 = if self.ipv6 { ", over IPv6" } else { "" };
+        format!("{}{kernel}{ipv6}{idle}", self.time)
     }
 }
 
@@ -166,6 +170,9 @@ impl SavedKind {
     fn words(&self) -> String {
         if self.translates == Some(false) {
             return "no translation".to_owned();
+        }
+        if self.ipv6.as_deref() == Some("nptv6") {
+            return "translation of prefixes (NPTv6)".to_owned();
         }
         let part = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());
         let (mapping, filtering) = (part(&self.mapping), part(&self.filtering));

@@ -176,12 +176,13 @@ fn views(site: &Site) -> Views {
 
 /// Everyone sees every gateway alike. Tools wait for a second or less in places.
 fn all_agree() {
-    let all = LabGateway::value_variants();
+    let all: Vec<LabGateway> =
+        LabGateway::value_variants().iter().copied().filter(|which| which.is_of(false)).collect();
     let specs: Vec<SiteSpec> = all.iter().map(|which| site_of(*which)).collect();
     let name = format!("test-nat-agreement-{}", std::process::id());
     let lab = Lab::build(&name, &LabOptions::default(), &specs).unwrap();
     let results: Vec<Result<Views, Failure>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (lab.sites().iter().zip(all))
+        let threads: Vec<_> = (lab.sites().iter().zip(&all))
             .map(|(site, which)| scope.spawn(move || with_gateway(site, *which, || views(site))))
             .collect();
         threads.into_iter().map(|t| t.join().unwrap()).collect()
