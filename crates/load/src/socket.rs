@@ -149,15 +149,15 @@ pub(crate) fn set_congestion(socket: impl AsFd, name: &str) -> io::Result<()> {
         return Ok(());
     }
     socket_option::set(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, name.as_bytes()).map_err(|e| {
-        io::Error::new(
-            e.kind(),
-            format!("congestion control `{name}`: {e} (available: {})", available_congestion()),
-        )
+        let list = if e.kind() == io::ErrorKind::PermissionDenied { "allowed" } else { "available" };
+        let names = listed_congestion(list);
+        io::Error::new(e.kind(), format!("congestion control `{name}`: {e} ({list}: {names})"))
     })
 }
 
-fn available_congestion() -> String {
-    let path = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+/// The names of a list of the kernel: `available`, or `allowed` without CAP_NET_ADMIN.
+fn listed_congestion(list: &str) -> String {
+    let path = format!("/proc/sys/net/ipv4/tcp_{list}_congestion_control");
     std::fs::read_to_string(path).map_or_else(|_| "unknown".into(), |text| text.trim().to_owned())
 }
 
