@@ -158,14 +158,19 @@ fn root_all_ports_of_an_address_are_used_up() {
     let end = &gateway["observations"]["exhaustion"];
     // Ports from 1024 upwards, without that of the control packets.
     let all = 65_536 - 1_024 - 1;
-    let opened = end["opened"][0].as_u64().unwrap() + end["witnesses"].as_u64().unwrap();
-    assert_eq!((opened, end["opened"][1].as_u64()), (all, Some(0)), "{end}");
+    let [first, second, witnesses] = [&end["opened"][0], &end["opened"][1], &end["witnesses"]];
+    assert_eq!(first.as_u64().unwrap() + witnesses.as_u64().unwrap(), all, "{end}");
+    // Its port is left for the next host. The kernel tries some hundred ports at random for each packet
+    // (nf_nat_l4proto_unique_tuple), and may find it.
+    assert!(second.as_u64().unwrap() <= 1, "{end}");
     let verdicts = verdicts(gateway);
     let rows = ["told", "dropped", "keeps"].map(|row| verdicts[&*format!("udp-exhaustion-{row}")]);
     // weir does not know the timer, and believes no result of a search that took longer than a usual one.
     if end["took_s"].as_f64().unwrap() < 25.0 {
         assert_eq!(rows, ["fails", "meets", "meets"], "{end}");
-        assert!(words_of(gateway, "udp-host-limit").starts_with("one host took all of"), "{gateway}");
+        let words =
+            if *second == 0 { "one host took all of" } else { "64503 ports for the first host, 1 for" };
+        assert!(words_of(gateway, "udp-host-limit").starts_with(words), "{gateway}");
     } else {
         assert_eq!(rows, ["not-sure"; 3], "{end}");
     }
