@@ -8,7 +8,7 @@ WEIR := $(TARGET_DIR)/release/weir
 FUZZ_SECONDS ?= 600
 FASTPATH_FUZZ_SECONDS ?= $(FUZZ_SECONDS)
 
-.PHONY: help setup build bench bench-doctor test guides soak fuzz lint fmt docs nat-results pictures packages test-packages test-deploy
+.PHONY: help setup build bench bench-doctor test guides soak fuzz lint fmt docs nat-results pictures packages test-packages test-deploy test-kubernetes
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,3 +80,7 @@ test-packages: ## install, use, upgrade and purge the deb in fresh Debian roots,
 test-deploy: ## check deploy/, and boot its NAT instance in a lab, as root, in six minutes; after make packages
 	@scripts/setup deploy
 	@scripts/test-deploy
+
+test-kubernetes: ## run deploy/kubernetes on a cluster of two nodes in a throw-away world, as root; after make packages; needs Go
+	@scripts/setup kubernetes
+	@scripts/test-kubernetes
