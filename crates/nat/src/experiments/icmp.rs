@@ -152,7 +152,8 @@ fn hairpinned(session: &mut Session<'_>) -> io::Result<Option<IcmpError>> {
     let expected = Expected { source: None, receiver: sender.ip(), inner: (sender, mapped[0]) };
     let mut seen = compare(about, &trip, error.icmp_kind().unwrap_or_default(), &expected);
     seen.mapping_lives = reached(&again).is_some();
-    seen.sure = trip.is_sure();
+    // The NAT may have ended a mapping for an error that was lost behind it, and drop the next one for that.
+    seen.sure = seen.arrived || (trip.is_sure() && (session.attempts() == 1 || seen.mapping_lives));
     Ok(Some(seen))
 }
 
