@@ -50,6 +50,8 @@ pub struct Observations {
     pub too_long: Option<TooLong>,
     /// Options, data on a SYN, half-closed and reset connections of TCP.
     pub tcp_carriage: Option<TcpCarriage>,
+    /// Segments of TCP with wrong sequence numbers.
+    pub tcp_sequence: Option<TcpSequence>,
     /// UDP from ports that two inside hosts use, all to one destination: pairs of the inside and the outside port.
     pub udp_moved: Option<Vec<Translation>>,
     /// The same by SYNs.
@@ -445,6 +447,21 @@ pub struct SegmentTrip {
     pub arrived: bool,
     /// The path carried a control packet, where it did not.
     pub sure: bool,
+}
+
+/// Data and a reset far outside of the window of an open connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TcpSequence {
+    /// Data from inside.
+    pub out: SegmentTrip,
+    /// They arrived with the sender's inside address.
+    pub leaked: bool,
+    /// Data from outside.
+    pub back: SegmentTrip,
+    /// A reset from outside.
+    pub reset: SegmentTrip,
+    /// Data from outside within the window, after all of these.
+    pub after: SegmentTrip,
 }
 
 /// Two datagrams of two inside hosts to one destination, with the same identification and without DF.

@@ -250,9 +250,11 @@ fn carriage(defect: Defect) -> &'static [(&'static str, Compliance)] {
         Defect::ResetDropped => {
             &[("tcp-reset", Compliance::Fails), ("tcp-idle-reset-in", Compliance::NotSure)]
         }
-        Defect::ResetEndsMapping => {
-            &[("tcp-data-after-reset", Compliance::Fails), ("tcp-idle-reset-in", Compliance::Fails)]
-        }
+        Defect::ResetEndsMapping => &[
+            ("tcp-data-after-reset", Compliance::Fails),
+            ("tcp-idle-reset-in", Compliance::Fails),
+            ("tcp-reset-window", Compliance::Fails),
+        ],
         // Both defects need one outside address for both hosts.
         Defect::IdKept => &[
             ("ip-identification", Compliance::Fails),
@@ -307,6 +309,9 @@ fn exhaustion(defect: Defect) -> &'static [(&'static str, Compliance)] {
             ("tcp-port-randomness", Compliance::Meets),
             ("udp-port-randomness", Compliance::Meets),
         ],
+        Defect::WildResetEnds => &[("tcp-reset-window", Compliance::Fails)],
+        // Only described.
+        Defect::SequenceChecked | Defect::SequenceLeaks => &[],
         other => unreachable!("{other:?} has no entry"),
     }
 }
@@ -330,6 +335,19 @@ fn overlapping_fragments_and_limits_of_hosts_are_described() {
     assert!(words.starts_with("one host took all of "), "{words}");
     let words = limit(Behaviour { addresses: one, pool: 600, host_limit: 200, ..Behaviour::default() });
     assert!(words.starts_with("one host got ") && words.contains("left for the next host"), "{words}");
+}
+
+#[test]
+fn checks_of_sequence_numbers_are_described() {
+    for (defects, words) in [
+        (vec![], "outwards: passes; inwards: passes"),
+        (vec![Defect::SequenceChecked], "outwards: dropped; inwards: dropped"),
+        (vec![Defect::SequenceLeaks], "outwards: leaves with the inside address; inwards: dropped"),
+    ] {
+        let mut ends = Memory::new(Behaviour { defects, ..Behaviour::default() }, Duration::ZERO);
+        let table = Table::of(&measure(&mut ends, &mut |_| true).unwrap());
+        assert_eq!(seen(&table, "tcp-sequence-check"), words);
+    }
 }
 
 #[test]
@@ -400,10 +418,15 @@ fn each_defect_changes_its_rows_and_no_others() {
     }
 }
 
-/// Pairs of which one hides the other: a reset or an error that is dropped ends no mapping; mappings that all keep their port look the same
+/// Pairs of which one hides the other: a reset or an error that is dropped, by the check of sequence numbers or otherwise, ends no mapping; mappings that all keep their port look the same
 /// for every destination; and a filter by destination hides hairpinning where mappings depend on the destination too.
-const HIDDEN: [(Defect, Defect); 4] = [
+const HIDDEN: [(Defect, Defect); 9] = [
     (Defect::ResetDropped, Defect::ResetEndsMapping),
+    (Defect::ResetDropped, Defect::WildResetEnds),
+    (Defect::SequenceChecked, Defect::WildResetEnds),
+    (Defect::SequenceLeaks, Defect::WildResetEnds),
+    (Defect::SequenceChecked, Defect::ResetEndsMapping),
+    (Defect::SequenceLeaks, Defect::ResetEndsMapping),
     (Defect::ErrorsInDropped, Defect::ErrorsEndMapping),
     (Defect::PortsOverload, Defect::TcpMappingDependent),
     (Defect::FilterByPort, Defect::TcpMappingDependent),

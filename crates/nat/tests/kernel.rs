@@ -52,6 +52,12 @@ fn root_verdicts_follow_from_the_kernels_source() {
     // A packet from inside to its outside address is for the gateway itself: nothing is hairpinned.
     let line = table.line("icmp-error-hairpin").unwrap();
     assert_eq!(line.judgement.verdict, Compliance::NotTestable, "{line:?}");
+    // nf_conntrack_proto_tcp.c: a segment outside of the window is invalid and belongs to no connection. NAT leaves it alone, so that
+    // from inside it is forwarded as it is, and from outside it is for the gateway itself.
+    let line = table.line("tcp-sequence-check").unwrap();
+    assert_eq!(line.judgement.seen, "outwards: leaves with the inside address; inwards: dropped");
+    let line = table.line("tcp-reset-window").unwrap();
+    assert_eq!(line.judgement.verdict, Compliance::Meets, "{line:?}");
 }
 
 /// nf_conntrack forgets a tuple with its entry, and nf_nat_core.c keeps a port whose tuple is free: the other host gets it at once.

@@ -11,6 +11,7 @@ mod mapping;
 mod others;
 mod published;
 mod segments;
+mod sequence;
 mod tcp;
 
 use std::io;
@@ -45,6 +46,7 @@ const EXPERIMENTS: &[Named] = &[
     Named("tcp-simultaneous-open", tcp::simultaneous, &["tcp-simultaneous-open"]),
     Named("tcp-unsolicited-syn", tcp::unsolicited, &["tcp-unsolicited-syn"]),
     Named("tcp-carriage", segments::carriage, &[]),
+    Named("tcp-sequence", sequence::numbers, &["tcp-sequence-check", "tcp-reset-window"]),
     Named("udp-moved", mapping::udp_moved, &["udp-port-randomness"]),
     Named("tcp-moved", mapping::tcp_moved, &["tcp-port-randomness"]),
     Named("icmp-query", icmp::query, &["icmp-query"]),

@@ -165,7 +165,7 @@ fn after(session: &mut Session<'_>, flags: u8) -> io::Result<(SegmentTrip, Segme
 }
 
 /// Whether it came out on the other side.
-fn fate(trip: &Trip, from: Side) -> SegmentTrip {
+pub(super) fn fate(trip: &Trip, from: Side) -> SegmentTrip {
     let arrived = trip.arrived.as_ref().is_some_and(|arrival| arrival.side != from);
     SegmentTrip { arrived, sure: arrived || trip.is_sure() }
 }

@@ -10,6 +10,7 @@ mod ipv6;
 pub mod judge;
 mod published;
 mod reuse;
+mod sequence;
 mod tcp;
 mod udp;
 mod verdicts;
@@ -209,8 +210,17 @@ impl PartialEq for Row {
 impl Eq for Row {}
 
 /// All rows, group by group.
-pub const ROWS: &[&[Row]] =
-    &[ipv6::ROWS, udp::ROWS, tcp::ROWS, carriage::ROWS, icmp::ROWS, ip::ROWS, exhaustion::ROWS, reuse::ROWS];
+pub const ROWS: &[&[Row]] = &[
+    ipv6::ROWS,
+    udp::ROWS,
+    tcp::ROWS,
+    carriage::ROWS,
+    icmp::ROWS,
+    ip::ROWS,
+    exhaustion::ROWS,
+    reuse::ROWS,
+    sequence::ROWS,
+];
 
 /// All rows, in the order of the table.
 pub fn all() -> impl Iterator<Item = &'static Row> {

@@ -164,10 +164,16 @@ pub(crate) enum Defect {
     PortsReusedAtOnce,
     /// A translator of prefixes changes only the prefix, and checksums with it.
     PrefixNotNeutral,
+    /// A reset from outside ends the mapping if its sequence number is not near the expected one.
+    WildResetEnds,
+    /// Segments whose sequence number is not near the expected one are dropped.
+    SequenceChecked,
+    /// Such segments leave with the inside address.
+    SequenceLeaks,
 }
 
 impl Defect {
-    pub(crate) const ALL: [Defect; 57] = [
+    pub(crate) const ALL: [Defect; 60] = [
         Defect::PortsOverlap,
         Defect::PortsOverload,
         Defect::PoolArbitrary,
@@ -225,6 +231,9 @@ impl Defect {
         Defect::HairpinErrorHalf,
         Defect::PortsReusedAtOnce,
         Defect::PrefixNotNeutral,
+        Defect::WildResetEnds,
+        Defect::SequenceChecked,
+        Defect::SequenceLeaks,
     ];
 }
 

@@ -174,7 +174,11 @@ impl Reference {
                 let Some(mapping) = self.outbound(now, packet.header.protocol, from, to) else {
                     return self.without_port(&packet, from);
                 };
-                self.note_segment(mapping, side, &packet);
+                match self.wild(mapping, side, &packet) {
+                    Some(Defect::SequenceLeaks) => return vec![(Side::Outside, packet)],
+                    Some(_) => return Vec::new(),
+                    None => self.note_segment(mapping, side, &packet),
+                }
                 let outside = self.table.get(mapping).outside;
                 if self.ends_mapping(side, &packet) {
                     self.table.remove(mapping);
@@ -185,9 +189,22 @@ impl Reference {
         }
     }
 
+    fn is_wild(&self, mapping: usize, side: Side, packet: &Packet) -> bool {
+        packet.tcp_segment().is_some_and(|(header, _)| {
+            header.flags & Tcp::SYN == 0 && self.table.is_wild(mapping, side, header.sequence)
+        })
+    }
+
+    /// The defect of the sequence check that takes a segment.
+    fn wild(&self, mapping: usize, side: Side, packet: &Packet) -> Option<Defect> {
+        let checks = [Defect::SequenceLeaks, Defect::SequenceChecked];
+        let check = checks.into_iter().find(|defect| self.has(*defect))?;
+        self.is_wild(mapping, side, packet).then_some(check)
+    }
+
     fn note_segment(&mut self, mapping: usize, side: Side, packet: &Packet) {
         if let Some((header, _)) = packet.tcp_segment() {
-            self.table.note_segment(mapping, side, header.flags);
+            self.table.note_segment(mapping, side, header.flags, header.sequence);
         }
     }
 
@@ -227,10 +244,15 @@ impl Reference {
         if is_reset && self.has(Defect::ResetDropped) {
             return Vec::new();
         }
+        if self.wild(mapping, Side::Outside, &packet).is_some() {
+            return Vec::new();
+        }
         self.table.carried_in(mapping, now, self.behaviour.refresh_from_outside);
+        let wild = self.is_wild(mapping, Side::Outside, &packet);
         self.note_segment(mapping, Side::Outside, &packet);
         let inside = self.table.get(mapping).inside;
-        if self.ends_mapping(Side::Outside, &packet) {
+        let ends = is_reset && wild && self.has(Defect::WildResetEnds);
+        if ends || self.ends_mapping(Side::Outside, &packet) {
             self.table.remove(mapping);
         }
         vec![(Side::Inside, readdressed(packet, None, Some(inside)))]

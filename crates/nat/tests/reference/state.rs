@@ -53,6 +53,8 @@ pub(crate) struct Mapping {
     syn: [bool; 2],
     fin: [bool; 2],
     reset: bool,
+    /// Sequence number after the last segment of each end.
+    next: [Option<u32>; 2],
     /// It is configured: no packet makes it, no time ends it, and the choice of ports does not know it.
     published: bool,
 }
@@ -76,6 +78,7 @@ impl Mapping {
             syn: [false; 2],
             fin: [false; 2],
             reset: false,
+            next: [None; 2],
             published: false,
         }
     }
@@ -123,6 +126,9 @@ pub(crate) struct Table {
     /// Mappings of UDP that have ended, and when.
     ended: Vec<(Mapping, Duration)>,
 }
+
+/// Segments that are farther from the last one are outside of the window.
+const WINDOW: u32 = 1 << 20;
 
 /// How long a port is kept from other hosts (RFC 6888 section 3, REQ-8).
 const HELD: Duration = Duration::from_secs(120);
@@ -256,8 +262,17 @@ impl Table {
         receivers.filter_map(|(n, m)| Some((n, self.find_sender(protocol, source, m.outside)?))).next()
     }
 
+    /// A segment of one end is far from the one that comes next.
+    pub(crate) fn is_wild(&self, mapping: usize, side: Side, sequence: u32) -> bool {
+        let next = self.mappings[mapping].next[usize::from(side == Side::Outside)];
+        next.is_some_and(|next| sequence.wrapping_sub(next).min(next.wrapping_sub(sequence)) > WINDOW)
+    }
+
     /// A segment of one end.
-    pub(crate) fn note_segment(&mut self, mapping: usize, side: Side, flags: u8) {
+    pub(crate) fn note_segment(&mut self, mapping: usize, side: Side, flags: u8, sequence: u32) {
+        if !self.is_wild(mapping, side, sequence) || flags & Tcp::SYN != 0 {
+            self.mappings[mapping].next[usize::from(side == Side::Outside)] = Some(sequence);
+        }
         let end = usize::from(side == Side::Outside);
         let mapping = &mut self.mappings[mapping];
         mapping.syn[end] |= flags & Tcp::SYN != 0;
