@@ -20,6 +20,8 @@ pub struct Observations {
     pub udp_collision: Option<Collision>,
     /// UDP from many inside ports to one outside port.
     pub udp_ports: Option<Vec<Translation>>,
+    /// UDP from an even inside port and the next one, one pair after another.
+    pub udp_pairs: Option<Vec<[Translation; 2]>>,
     /// UDP from strangers to the outside port of a mapping.
     pub udp_filtering: Option<Vec<Filtering>>,
     /// UDP between two inside hosts by way of their outside ports.

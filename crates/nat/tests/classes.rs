@@ -404,6 +404,8 @@ fn changed_ports_at_random_meet_the_requirement() {
         ("udp-port-randomness", Compliance::Meets),
     ];
     assert_eq!(changed(&table), BTreeMap::from(expected));
+    let contiguity = "kept by 4 of 4 pairs, and by 0 of 4 whose ports another host uses too";
+    assert_eq!(seen(&table, "udp-port-contiguity"), contiguity);
 }
 
 #[test]
@@ -480,6 +482,10 @@ fn rules_for_ports_are_described() {
     ] {
         let table = table(Behaviour { ports, ..Behaviour::default() });
         assert_eq!(seen(&table, "udp-port-preservation"), words);
+        let pairs = if ports == PortRule::Random { 0 } else { 4 };
+        let contiguity =
+            format!("kept by {pairs} of 4 pairs, and by {pairs} of 4 whose ports another host uses too");
+        assert_eq!(seen(&table, "udp-port-contiguity"), contiguity);
         let expected: &[_] = match ports {
             PortRule::Sequential => &[
                 ("udp-parity", Compliance::Fails),

@@ -39,6 +39,7 @@ fn published_ports_answer_by_their_design() {
         "udp-exhaustion-told",
         "udp-host-limit",
         "udp-parity",
+        "udp-port-contiguity",
         "udp-port-preservation",
         "udp-port-randomness",
         "udp-port-range",
@@ -53,8 +54,8 @@ fn published_ports_answer_by_their_design() {
     assert_eq!(changed, expected);
     assert_eq!(table.kind.classic, Some("full cone"));
     let by_design = table.rows.iter().filter(|line| line.judgement.seen.starts_with("by design"));
-    // Four about the choice of ports, four about their end, two about refreshes, eight about timers.
-    assert_eq!(by_design.count(), 18);
+    // Five about the choice of ports, four about their end, two about refreshes, eight about timers.
+    assert_eq!(by_design.count(), 19);
     let words =
         "by design without a timer: open before the host sends, and still after 7500.0 s without packets";
     assert_eq!(table.line("tcp-idle-established").unwrap().judgement.seen, words);

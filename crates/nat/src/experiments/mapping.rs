@@ -90,6 +90,25 @@ pub(super) fn udp_ports(session: &mut Session<'_>, observations: &mut Observatio
     Ok(())
 }
 
+/// Pairs of ports: that of RTP and the next one of RTCP.
+const PAIRS: usize = 4;
+
+/// RFC 4787 section 4.2.3: pairs of the first host, then the same ports of the second one, which a NAT may have to change.
+pub(super) fn udp_pairs(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
+    let far = session.fresh_port();
+    let to = session.outside(0, far);
+    let ports: Vec<u16> = (0..PAIRS).map(|_| session.fresh_inside_port()).collect();
+    let mut seen = Vec::new();
+    for host in [0, 1].map(|which| session.inside(which)) {
+        for port in &ports {
+            let mut translated = |port| translation(session, Protocol::Udp, SocketAddr::new(host, port), to);
+            seen.push([translated(*port)?, translated(port + 1)?]);
+        }
+    }
+    observations.udp_pairs = Some(seen);
+    Ok(())
+}
+
 /// RFC 4787 sections 4.2.1 and 8.
 pub(super) fn udp_collision(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
     observations.udp_collision = Some(collision(session, Protocol::Udp)?);

@@ -35,6 +35,7 @@ const EXPERIMENTS: &[Named] = &[
         mapping::udp_ports,
         &["udp-pooling", "udp-port-preservation", "udp-port-range", "udp-parity"],
     ),
+    Named("udp-pairs", mapping::udp_pairs, &["udp-port-contiguity"]),
     Named("udp-collision", mapping::udp_collision, &["udp-mapping", "udp-overloading", "udp-deterministic"]),
     Named("udp-filtering", filtering::udp, &["udp-filtering"]),
     Named("udp-hairpin", hairpin::udp, &["udp-hairpin", "udp-hairpin-source", "npt-hairpin"]),

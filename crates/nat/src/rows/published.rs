@@ -6,7 +6,8 @@ use crate::Observations;
 use crate::observed::{Idle, IdleTry, PublishedPort};
 
 /// Rows about the choice of an outside port.
-const CHOICE: [&str; 4] = ["udp-port-preservation", "udp-port-range", "udp-parity", "udp-port-randomness"];
+const CHOICE: [&str; 5] =
+    ["udp-port-preservation", "udp-port-range", "udp-parity", "udp-port-randomness", "udp-port-contiguity"];
 /// Rows about packets that keep a mapping alive.
 const REFRESH: [&str; 2] = ["udp-refresh-out", "udp-refresh-in"];
 /// Rows about the end of ports.

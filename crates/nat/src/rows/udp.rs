@@ -92,6 +92,18 @@ pub(super) const ROWS: &[Row] = &[
         judge: |o| parity(o).unwrap_or_else(|e| e),
     },
     Row {
+        id: "udp-port-contiguity",
+        group: Group::Mapping,
+        rfc: 4787,
+        section: "4.2.3",
+        requirement: "",
+        level: Level::Described,
+        asks: "whether two ports that follow each other do so outside, as RTP and RTCP use them",
+        sent: "UDP from four pairs of an even port and the next one, of each of two hosts",
+        breaks: "",
+        judge: |o| contiguity(o).unwrap_or_else(|e| e),
+    },
+    Row {
         id: "udp-deterministic",
         group: Group::Mapping,
         rfc: 4787,
@@ -266,6 +278,25 @@ fn parity(o: &Observations) -> Judged {
     } else {
         fails(format!("kept by {kept} of {} ports", ports.len()))
     })
+}
+
+fn contiguity(o: &Observations) -> Judged {
+    translates(o)?;
+    let pairs = made(&o.udp_pairs)?;
+    let mut kept = [0, 0];
+    let first = pairs.first().map(|[rtp, _]| rtp.inside.ip());
+    for [rtp, rtcp] in pairs {
+        let (Some(a), Some(b)) = (rtp.seen, rtcp.seen) else {
+            return Ok(not_sure("packets did not arrive"));
+        };
+        let follows = a.ip() == b.ip() && a.port().checked_add(1) == Some(b.port());
+        kept[usize::from(Some(rtp.inside.ip()) != first)] += u32::from(follows);
+    }
+    let [alone, after] = kept;
+    let of = pairs.len() / 2;
+    Ok(does(format!(
+        "kept by {alone} of {of} pairs, and by {after} of {of} whose ports another host uses too"
+    )))
 }
 
 fn deterministic(o: &Observations) -> Judged {
