@@ -121,7 +121,9 @@ fn error(session: &mut Session<'_>, about: About) -> io::Result<Option<IcmpError
     };
     let mut seen = compare(about, &trip, packet.icmp_kind().unwrap_or_default(), &expected);
     seen.mapping_lives = answer.to() == Some(inside);
-    seen.sure = trip.is_sure() && answer.is_sure();
+    // As below: a mapping that an error ended, which was lost behind the NAT, admits no second one.
+    let told = seen.arrived || session.attempts() == 1 || seen.mapping_lives;
+    seen.sure = trip.is_sure() && answer.is_sure() && told;
     Ok(Some(seen))
 }
 
