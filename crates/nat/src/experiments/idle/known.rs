@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::{MARGIN, Planned, Purpose, STEP, reuse};
-use crate::observed::{Idle, IdleTry, Refresh};
+use super::{MARGIN, Planned, Purpose, STEP};
+use crate::observed::{Idle, IdleTry, PortReuse, Refresh};
 
 /// A packet that was sent to ask for a mapping.
 pub(super) struct Asked {
@@ -145,7 +145,7 @@ impl Known {
         let port_reuse = match &self.0 {
             Some(idle) if self.has_reuse() => idle.port_reuse.clone(),
             _ if waits => Vec::new(),
-            _ => reuse::seen(asked),
+            _ => reused(asked),
         };
         Idle {
             port_reuse,
@@ -162,6 +162,17 @@ impl Known {
             unanswered,
         }
     }
+}
+
+/// Which ports the other host got.
+fn reused(asked: &[Asked]) -> Vec<PortReuse> {
+    let reuse = |a: &Asked| PortReuse {
+        first: a.ports.0,
+        inside: a.inside,
+        after_s: a.times.0.as_secs_f64(),
+        second: a.ports.1,
+    };
+    asked.iter().filter(|a| a.purpose == Purpose::Reused).map(reuse).collect()
 }
 
 fn tries_of(idle: &mut Idle, purpose: Purpose) -> Option<&mut Vec<IdleTry>> {

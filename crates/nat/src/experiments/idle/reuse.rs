@@ -4,11 +4,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::known::{Asked, Known};
+use super::known::Known;
 use super::opened::{Mapped, open};
 use super::{Planned, Purpose};
 use crate::Side;
-use crate::observed::PortReuse;
 use crate::session::Session;
 
 /// Distance of the times at which the other host sends.
@@ -35,15 +34,4 @@ pub(super) fn prepare(
         plan.push(Planned { due, side: Side::Inside, mapping, purpose: Purpose::Reused, refreshes: false });
     }
     Ok(())
-}
-
-/// The answers.
-pub(super) fn seen(asked: &[Asked]) -> Vec<PortReuse> {
-    let reuse = |a: &Asked| PortReuse {
-        first: a.ports.0,
-        inside: a.inside,
-        after_s: a.times.0.as_secs_f64(),
-        second: a.ports.1,
-    };
-    asked.iter().filter(|a| a.purpose == Purpose::Reused).map(reuse).collect()
 }
