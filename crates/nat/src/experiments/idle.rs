@@ -313,7 +313,10 @@ fn carry_out(
         for arrival in &arrivals {
             let Some(n) = known_by(arrival).and_then(|data| by_data.get(&data)) else { continue };
             match arrival.side {
-                Side::Inside => asked[*n].alive = true,
+                // The port may belong to another mapping by now.
+                Side::Inside => {
+                    asked[*n].alive |= arrival.packet.to().is_none_or(|to| to == asked[*n].inside);
+                }
                 Side::Outside => asked[*n].ports.1 = arrival.packet.from(),
             }
         }
