@@ -9,8 +9,9 @@ use serde::Serialize;
 
 use crate::{Arrival, Conditions, Ends, Packet, Side};
 
-/// LINKTYPE_RAW of the registry of link types: a packet begins with its header of IPv4 or IPv6.
-const LINK_TYPE: u16 = 101;
+/// LINKTYPE_IPV4 and LINKTYPE_IPV6 of the registry of link types: a packet begins with its IP header. LINKTYPE_RAW holds both, but
+/// tcpdump reads no file that has it for more than one interface.
+const LINK_TYPES: [u16; 2] = [228, 229];
 /// Types of blocks.
 const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
@@ -141,7 +142,13 @@ impl Ends for Recorder<'_> {
     }
 
     fn begin(&mut self, experiment: &'static str) {
-        self.files.push(Captured { experiment, file: beginning(), frames: BTreeMap::new(), count: 0 });
+        let link_type = LINK_TYPES[usize::from(self.conditions().outside[0].is_ipv6())];
+        self.files.push(Captured {
+            experiment,
+            file: beginning(link_type),
+            frames: BTreeMap::new(),
+            count: 0,
+        });
         self.ends.begin(experiment);
     }
 
@@ -167,7 +174,7 @@ impl Ends for Recorder<'_> {
 }
 
 /// Section header, and an interface for each side.
-fn beginning() -> Vec<u8> {
+fn beginning(link_type: u16) -> Vec<u8> {
     let mut file = Vec::new();
     let mut body = MAGIC.to_le_bytes().to_vec();
     body.extend(1_u16.to_le_bytes());
@@ -176,7 +183,7 @@ fn beginning() -> Vec<u8> {
     body.extend(u64::MAX.to_le_bytes());
     append_block(&mut file, SECTION, &body);
     for name in ["inside", "outside"] {
-        let mut body = LINK_TYPE.to_le_bytes().to_vec();
+        let mut body = link_type.to_le_bytes().to_vec();
         // Reserved, and no limit of a packet's length.
         body.extend([0; 6]);
         append_option(&mut body, IF_NAME, name.as_bytes());
@@ -243,7 +250,7 @@ mod tests {
 
     #[test]
     fn blocks_have_their_length_at_both_ends() {
-        let mut file = beginning();
+        let mut file = beginning(LINK_TYPES[0]);
         let packet = Packet::udp("198.18.0.10:1".parse().unwrap(), "198.19.0.10:2".parse().unwrap(), b"abc");
         append_packet(&mut file, Side::Outside, false, Duration::from_nanos((3 << 32) + 7), &packet.bytes());
         let (mut rest, mut kinds) = (&file[..], Vec::new());
