@@ -57,6 +57,7 @@ fn each_defect_of_a_translator_of_prefixes_changes_its_rows_and_no_others() {
         (
             Defect::NoHairpin,
             &[
+                ("icmp-error-hairpin", NotTestable),
                 ("npt-hairpin", Fails),
                 ("tcp-hairpin", Fails),
                 ("tcp-hairpin-source", NotTestable),
@@ -66,12 +67,18 @@ fn each_defect_of_a_translator_of_prefixes_changes_its_rows_and_no_others() {
         ),
         (
             Defect::HairpinInsideSource,
-            &[("npt-hairpin", Fails), ("tcp-hairpin-source", Fails), ("udp-hairpin-source", Fails)],
+            &[
+                ("icmp-error-hairpin", NotTestable),
+                ("npt-hairpin", Fails),
+                ("tcp-hairpin-source", Fails),
+                ("udp-hairpin-source", Fails),
+            ],
         ),
         (
             Defect::InnerKept,
             &[
                 ("icmp-error-checksum", NotTestable),
+                ("icmp-error-hairpin", Fails),
                 ("icmp-error-in", Fails),
                 ("icmp-error-out", Fails),
                 ("tcp-icmp-error-in", Fails),
