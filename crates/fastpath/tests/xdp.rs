@@ -132,10 +132,18 @@ fn root_what_is_unusual_takes_the_kernels_way() {
     assert!(flow.server.recv_from(&mut [0; 10]).is_err());
     assert_eq!((by_xdp(Reason::LastHop), by_xdp(Reason::Carried)), (1, before));
     flow.client.set_ttl(64).unwrap();
-    rustix::net::sockopt::set_ip_tos(&flow.client, 0x48).unwrap();
     flow.server.set_read_timeout(Some(PATIENCE)).unwrap();
-    passes(&flow.client, to, &flow.server, b"x");
-    assert_eq!((by_xdp(Reason::Otherwise), by_xdp(Reason::Carried)), (1, before));
+    let tos = |value| rustix::net::sockopt::set_ip_tos(&flow.client, value).unwrap();
+    // The dropped packet and its error change neighbours: an entry may be stale for a packet.
+    until("a packet of another DSCP meets a fresh entry", || {
+        tos(0);
+        flow.until_carried(&carried, "all is carried by XDP again", (20, 20));
+        let before = by_xdp(Reason::Carried);
+        tos(0x48);
+        passes(&flow.client, to, &flow.server, b"x");
+        assert_eq!(by_xdp(Reason::Carried), before);
+        (by_xdp(Reason::Otherwise) > 0).then_some(())
+    });
 }
 
 #[test]
