@@ -135,7 +135,8 @@ impl Transport {
         match self {
             Transport::Host(HostAddress::Ssh { user, host, port }) => {
                 command = ssh();
-                command.args(["-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=8"]);
+                // The sshd of a busy host is late.
+                command.args(["-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20"]);
                 // A host that vanishes is noticed within ten seconds.
                 command.args(["-o", "ServerAliveInterval=2", "-o", "ServerAliveCountMax=4"]);
                 if let Some(user) = user {
@@ -214,7 +215,7 @@ mod tests {
         );
         assert_eq!(
             line("ssh://me@gw:22"),
-            "ssh -T -o BatchMode=yes -o ConnectTimeout=8 -o ServerAliveInterval=2 -o ServerAliveCountMax=4 -l me -p 22 -- gw \
+            "ssh -T -o BatchMode=yes -o ConnectTimeout=20 -o ServerAliveInterval=2 -o ServerAliveCountMax=4 -l me -p 22 -- gw \
              sh -c 'exec '\\''x'\\'' agent'"
         );
     }
