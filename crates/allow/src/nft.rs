@@ -432,7 +432,12 @@ pub(crate) fn denied() -> Result<Vec<Denied>, Error> {
         return Ok(denied);
     }
     for set in ["denied4", "denied6"] {
-        let listing = command::run(PROGRAM, &["-j", "list", "set", "inet", TABLE, set], "")?;
+        let listing = match command::run(PROGRAM, &["-j", "list", "set", "inet", TABLE, set], "") {
+            Ok(listing) => listing,
+            // A trial may end, and take the table with it, between two looks.
+            Err(_) if read()?.is_none() => return Ok(Vec::new()),
+            Err(e) => return Err(e),
+        };
         let listing: serde_json::Value = serde_json::from_str(&listing).map_err(|e| Error::Command {
             command: format!("nft -j list set inet {TABLE} {set}"),
             output: e.to_string(),

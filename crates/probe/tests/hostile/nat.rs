@@ -163,6 +163,8 @@ fn a_forged_source_gets_less_than_was_sent_in_its_name() {
         let (bytes, n) = received(&victim);
         assert_eq!(n, granted);
         assert!(bytes + 28 * n < 3 * (length + 28), "{length}: {n} of {bytes} bytes");
+        // One that is only dropped may still hold the ports when the next one asks.
+        check.finish().unwrap();
     }
 }
 
