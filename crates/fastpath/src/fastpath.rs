@@ -13,7 +13,9 @@ use crate::changes::Changes;
 use crate::direction::{WayOut, direction};
 use crate::needs::named;
 use crate::options::{LEASE, Options, Tables};
-use crate::shared::{WeirConfig, WeirControl, WeirCount, WeirDirection, WeirEntry, WeirExclusions, WeirIdle};
+use crate::shared::{
+    WEIR_REMOVED_AT_ONCE, WeirConfig, WeirControl, WeirCount, WeirDirection, WeirEntry, WeirExclusions, WeirIdle,
+};
 use crate::store::check_number;
 use crate::xdp::Drivers;
 use crate::{
@@ -50,7 +52,7 @@ impl Fastpath {
     /// [`Error::Options`] out of range; [`Error::Kernel`] if the kernel lacks something; [`Error::Bpf`] without privilege or memory.
     pub fn load(options: Options) -> Result<Self> {
         options.check()?;
-        let Tables { buckets4, buckets6, first4, first6, cells } = options.tables();
+        let Tables { buckets4, buckets6, first4, first6 } = options.tables();
         let mut seed = [0; 8];
         std::fs::File::open("/dev/urandom")
             .and_then(|mut f| f.read_exact(&mut seed))
@@ -58,12 +60,13 @@ impl Fastpath {
         let mut loader = Loader::unpack("fastpath", OBJECT)?;
         loader.config(&WeirConfig {
             seed: u64::from_ne_bytes(seed),
-            cells_mask: cells - 1,
             packets: options.packets,
+            zero: 0,
         })?;
         loader.entries("flows4", buckets4)?;
         loader.entries("flows6", buckets6)?;
-        loader.entries("cells", cells)?;
+        loader.entries("labels4", buckets4)?;
+        loader.entries("labels6", buckets6)?;
         match options.xdp {
             Xdp::Off => loader.without(XDP_PROGRAM)?,
             // By the number of an interface.
@@ -283,12 +286,17 @@ impl Fastpath {
         self.changes.counts()
     }
 
-    /// Removes the entry of packets that come in with these addresses and ports; one that is not there is no error.
+    /// Removes the entries of packets that come in with these addresses and ports; one that is not there is no error.
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn remove(&self, tuple: &Tuple) -> Result<()> {
-        tell(&self.remove, &direction(tuple))
+    pub fn remove(&self, tuples: &[Tuple]) -> Result<()> {
+        for some in tuples.chunks(WEIR_REMOVED_AT_ONCE as usize) {
+            let mut packet = vec![0; ETHERNET];
+            some.iter().for_each(|tuple| packet.extend_from_slice(direction(tuple).bytes()));
+            test_run(&self.remove, &packet, 0, 1)?;
+        }
+        Ok(())
     }
 
     /// Renews conntrack's timeout of a flow that was carried and is idle now.

@@ -13,7 +13,7 @@ use crate::direction::tuple;
 use crate::idle::Walk;
 use crate::options::RENEWALS_PER_SECOND;
 use crate::room::Room;
-use crate::shared::WeirDirection;
+use crate::shared::{WEIR_REMOVED_AT_ONCE, WeirDirection};
 use crate::{Change, Fastpath, Result};
 
 const RENEWAL: Duration = Duration::from_millis(1000 / RENEWALS_PER_SECOND as u64);
@@ -107,14 +107,16 @@ impl Work {
 
     /// Removes the entries of connections that conntrack has forgotten. If events were lost, every entry is stale.
     fn remove_ended(&mut self) -> Result<()> {
-        let mut failed = None;
+        // Many at once: after a flood, a call for each would keep a core from forwarding for longer than the flood did.
+        let (mut ended, mut failed) = (Vec::with_capacity(WEIR_REMOVED_AT_ONCE as usize), None);
         let lost = self.destroyed.drain(|entry| {
-            for tuple in [&entry.original, &entry.reply] {
-                if let Err(e) = self.fastpath.remove(tuple) {
-                    failed = Some(e);
-                }
+            ended.extend([entry.original, entry.reply]);
+            if ended.len() >= WEIR_REMOVED_AT_ONCE as usize {
+                failed = self.fastpath.remove(&ended).err().or(failed.take());
+                ended.clear();
             }
         })?;
+        self.fastpath.remove(&ended)?;
         if lost {
             self.fastpath.forget_ways([Change::EventsLost]);
         }

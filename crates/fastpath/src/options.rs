@@ -5,7 +5,7 @@ use std::time::Duration;
 use weir_sys::{ProcRoot, sysctl};
 
 use crate::attachments::LARGEST_INDEX;
-use crate::shared::{WEIR_WAYS, WeirBucket4, WeirBucket6, WeirPort};
+use crate::shared::{WEIR_WAYS, WeirBucket4, WeirBucket6, WeirLabel, WeirPort};
 use crate::{Error, Result, Xdp};
 
 /// How large the table is, and when a flow enters it.
@@ -40,8 +40,6 @@ pub(crate) const LEASE: Duration = Duration::from_secs(2);
 pub(crate) const RENEWALS_PER_SECOND: u32 = 2;
 /// Connections of a table that is not used.
 const NONE: u32 = 64;
-/// Cells that count packets of unknown flows, for each connection.
-const CELLS: u32 = 4;
 
 /// Sizes of the tables.
 #[derive(Debug, Clone, Copy)]
@@ -51,8 +49,6 @@ pub(crate) struct Tables {
     /// Buckets in use at first.
     pub(crate) first4: u32,
     pub(crate) first6: u32,
-    /// Cells that count packets of unknown flows.
-    pub(crate) cells: u32,
 }
 
 impl Options {
@@ -116,21 +112,16 @@ impl Options {
             buckets6,
             first4: buckets4.min(buckets(self.at_first)),
             first6: buckets6.min(buckets(self.at_first)),
-            cells: (self.connections * CELLS).next_power_of_two(),
         }
     }
 
     /// Memory of the tables, bytes.
     pub fn memory_bytes(&self) -> u64 {
-        /// The kernel rounds an array's elements up to eight bytes (array_map_alloc in kernel/bpf/arraymap.c).
-        const CELL: usize = size_of::<u32>().next_multiple_of(8);
-        let Tables { buckets4, buckets6, cells, .. } = self.tables();
+        const LABEL: usize = size_of::<WeirLabel>();
+        let Tables { buckets4, buckets6, .. } = self.tables();
         let of = |number: u32, bytes: usize| u64::from(number) * bytes as u64;
         let ports = if self.xdp == Xdp::Off { 0 } else { of(LARGEST_INDEX + 1, size_of::<WeirPort>()) };
-        of(buckets4, size_of::<WeirBucket4>())
-            + of(buckets6, size_of::<WeirBucket6>())
-            + of(cells, CELL)
-            + ports
+        of(buckets4, size_of::<WeirBucket4>() + LABEL) + of(buckets6, size_of::<WeirBucket6>() + LABEL) + ports
     }
 
     pub(crate) fn check(&self) -> Result<()> {
@@ -178,7 +169,7 @@ mod tests {
         assert_eq!(room(false, true), (64, 262_144));
         let with = |connections| Options::with_room(connections, &root.root(), (true, false));
         assert_eq!(with(1_000_000).map(|o| (o.connections, o.connections6)).unwrap(), (1_000_000, 64));
-        // 16 Mi connections of IPv4: 64 Mi entries of 64 bytes and as many cells of 4 bytes are more than 4 GiB.
+        // 16 Mi connections of IPv4: 64 Mi entries of 64 bytes and their labels are more than 4 GiB.
         for (connections, why) in
             [(1 << 24, "a quarter of the memory"), (63, "valid is"), (1 << 25, "valid is")]
         {

@@ -165,6 +165,30 @@ fn root_a_port_that_is_issued_anew_never_delivers_to_the_host_that_had_it() {
     assert!(!got, "an answer came to the host that had the port before");
 }
 
+/// More than the resident process removes by one call.
+#[test]
+fn root_no_entry_outlives_many_connections_that_end_at_once() {
+    if test_needs_root() {
+        return;
+    }
+    let world = NatWorld::new(true);
+    let carried = world.carried(EARLY);
+    let server = world.server_udp(5000);
+    let to = server.local_addr().unwrap();
+    let clients: Vec<_> =
+        (0..150).map(|n| world.udp(&world.inside[0], world.inside_addresses[0], 4000 + n)).collect();
+    let entries = || carried.fastpath.flows(usize::MAX).unwrap().len();
+    until("they are learnt", || {
+        for client in &clients {
+            let from = passes(client, to, &server, b"out");
+            passes(&server, from, client, b"back");
+        }
+        (entries() > 290).then_some(())
+    });
+    sh(&world.gateway, "conntrack -F -f ipv6");
+    until("none is left, stale or not", || (entries() == 0).then_some(()));
+}
+
 #[test]
 fn root_a_connection_that_is_deleted_is_carried_no_more() {
     if test_needs_root() {
@@ -251,14 +275,15 @@ fn root_what_is_unusual_takes_the_kernels_way() {
     assert_eq!((packets, carried.status().packets(Reason::Otherwise)), (0, 1));
 }
 
-/// More flows than cells that count their packets: two of one cell must not keep each other out for ever.
+/// Nearly as many directions of flows as buckets, and each bucket counts the packets of one unknown flow: two of one bucket must not keep
+/// each other out for ever. About 50 buckets have several. Six flows are left to the kernel because more than four fall into one bucket
+/// with a probability of about 10^-6.
 #[test]
 fn root_flows_that_take_turns_are_all_learnt() {
     if test_needs_root() {
         return;
     }
-    // IPv4's number of connections sets that of the cells, 256.
-    let options = Options { connections: 64, connections6: 4096, ..Options::default() };
+    let options = Options { connections: 64, connections6: 256, ..Options::default() };
     let world = NatWorld::new(true);
     let carried = world.carried(options);
     let server = world.server_udp(5000);
@@ -272,7 +297,7 @@ fn root_flows_that_take_turns_are_all_learnt() {
                 passes(client, to, &server, b"in turn");
             }
         });
-        (packets == 100).then_some(())
+        (packets > 94).then_some(())
     });
 }
 

@@ -11,16 +11,12 @@ struct taken {
 	__be32 ports;
 };
 
-// Counts packets of flows that are in no bucket; true for the one that may be learnt: number `config.packets`, then each 16th.
-static __always_inline bool is_turn(__u64 hash)
+// Counts packets of flows that are not in the bucket; true for the one that may be learnt: number `config.packets`, then each 16th.
+static __always_inline bool is_turn(struct weir_label *label, __u64 hash)
 {
-	__u32 at = hash >> 32 & config.cells_mask, tag = hash >> 16 & 0xffff0000, count, *cell;
+	__u32 whose = hash >> 32 & 0xffff0000, count = label->turn & 0xffff;
 
-	cell = bpf_map_lookup_elem(&cells, &at);
-	if (!cell)
-		return false;
-	count = *cell & 0xffff;
-	if ((*cell & 0xffff0000) != tag) {
+	if ((label->turn & 0xffff0000) != whose) {
 		// By chance: flows that take turns would keep each other from ever being counted. The closer one is to its turn, the
 		// more often it stays.
 		if (config.packets > 1 && bpf_get_prandom_u32() % ((count < config.packets ? count : 1) + 1))
@@ -31,7 +27,7 @@ static __always_inline bool is_turn(__u64 hash)
 		count++;
 	else
 		count = config.packets;
-	*cell = tag | count;
+	label->turn = whose | count;
 	return count >= config.packets && !((count - config.packets) & 15);
 }
 
@@ -44,14 +40,11 @@ static __always_inline bool is_end(__u8 flags)
 // The entry that a segment with these flags is to change. SYN begins a connection anew, also one that has ended.
 static __always_inline struct weir_way *find_controlled(const struct ends *e, __u8 flags, int words, __u32 *state)
 {
-	void *bucket = bucket_of(hash_of(e, false, words), words);
-	struct weir_way *way;
+	__u64 hash = hash_of(e, false, words);
+	struct weir_way *way = find(hash, e, false, words, state);
 
-	if (!bucket)
-		return NULL;
-	way = find(bucket, e, false, words, state);
 	if (!way && (flags & SYN))
-		way = find_in(bucket, WEIR_ENDED, e, false, words, state);
+		way = find_in(hash, WEIR_ENDED, e, false, words, state);
 	return way;
 }
 
@@ -89,16 +82,16 @@ static __always_inline void control_flow(const struct arrived *p, int words)
 static __always_inline enum weir_reason take(struct arrived *p, int words, struct taken *t, bool teaches)
 {
 	__u64 hash = hash_of(&p->ends, p->udp, words);
-	void *bucket = bucket_of(hash, words);
+	struct weir_label *label = label_of(hash, words);
 	struct weir_way *way;
 	__u32 state;
 	__be32 *w;
 
-	if (!bucket)
+	if (!label)
 		return WEIR_UNKNOWN;
-	way = find(bucket, &p->ends, p->udp, words, &state);
+	way = find_by(label, hash, WEIR_VALID, &p->ends, p->udp, words, &state);
 	if (!way) {
-		if (teaches && is_turn(hash))
+		if (teaches && is_turn(label, hash))
 			p->is_candidate = true;
 		return WEIR_UNKNOWN;
 	}

@@ -234,33 +234,40 @@ static __always_inline void remove_entry(const struct weir_direction *d, int wor
 	struct ends ends = { .ports = d->ports };
 	bool udp = d->protocol == IPPROTO_UDP;
 	struct weir_way *way;
-	void *bucket;
 	__u32 state;
+	__u64 hash;
 
 	copy(ends.source, d->source, words);
 	copy(ends.destination, d->destination, words);
-	bucket = bucket_of(hash_of(&ends, udp, words), words);
-	if (!bucket)
-		return;
-	way = find(bucket, &ends, udp, words, &state);
+	hash = hash_of(&ends, udp, words);
+	way = find(hash, &ends, udp, words, &state);
 	if (!way)
-		way = find_in(bucket, WEIR_ENDED, &ends, udp, words, &state);
+		way = find_in(hash, WEIR_ENDED, &ends, udp, words, &state);
 	if (way)
 		forget(way, state);
 }
 
-// Removes the entry of the direction that follows an Ethernet header; run by the resident process.
-SEC("tc")
-int remove(struct __sk_buff *skb)
+// A function of its own, which the verifier checks once. 1: there are no more.
+__noinline int remove_at(struct __sk_buff *skb, __u32 at)
 {
 	struct weir_direction d;
 
-	if (bpf_skb_load_bytes(skb, ETH_HLEN, &d, sizeof(d)))
+	if (bpf_skb_load_bytes(skb, at, &d, sizeof(d)))
 		return 1;
 	if (d.version == 6)
 		remove_entry(&d, 4);
 	else
 		remove_entry(&d, 1);
+	return 0;
+}
+
+// Removes the entries of the directions that follow an Ethernet header; run by the resident process.
+SEC("tc")
+int remove(struct __sk_buff *skb)
+{
+	for (__u32 i = 0; i < WEIR_REMOVED_AT_ONCE; i++)
+		if (remove_at(skb, ETH_HLEN + i * sizeof(struct weir_direction)))
+			return 0;
 	return 0;
 }
 
@@ -270,16 +277,12 @@ static __always_inline enum weir_reason show(struct __sk_buff *skb, const struct
 	bool udp = d->protocol == IPPROTO_UDP;
 	struct weir_entry entry = {};
 	struct weir_way *way;
-	void *bucket;
 	__u32 state;
 	__be32 *w;
 
 	copy(ends.source, d->source, words);
 	copy(ends.destination, d->destination, words);
-	bucket = bucket_of(hash_of(&ends, udp, words), words);
-	if (!bucket)
-		return WEIR_UNKNOWN;
-	way = find(bucket, &ends, udp, words, &state);
+	way = find(hash_of(&ends, udp, words), &ends, udp, words, &state);
 	if (!way)
 		return !udp && is_barred(&ends, words) ? WEIR_CONTROL : WEIR_UNKNOWN;
 	w = words_of(way);

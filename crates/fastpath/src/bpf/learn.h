@@ -121,9 +121,9 @@ static __always_inline bool is_one_way(const struct weir_way *way, __u32 state)
 }
 
 // An entry for the flow: its own, or one that is empty or cannot be used any more; at last the place of one that has ended.
-static __always_inline struct weir_way *room_for(void *bucket, const struct arrived *p, int words, __u32 *state)
+static __always_inline struct weir_way *room_for(__u64 hash, void *bucket, const struct arrived *p, int words, __u32 *state)
 {
-	struct weir_way *way = find(bucket, &p->ends, p->udp, words, state), *ended = NULL;
+	struct weir_way *way = find(hash, &p->ends, p->udp, words, state), *ended = NULL;
 	__u32 then = 0;
 
 	if (way)
@@ -152,7 +152,9 @@ static __always_inline enum weir_lesson write_entry(struct __sk_buff *skb, void 
 {
 	// Four packets by the kernel's way in the time that it waits for one.
 	__u32 refresh = timeout / 4 < control.longest_refresh ? timeout / 4 : control.longest_refresh;
-	void *bucket = bucket_of(hash_of(&p->ends, p->udp, words), words);
+	__u64 hash = hash_of(&p->ends, p->udp, words);
+	struct weir_label *label = label_of(hash, words);
+	void *bucket = bucket_of(hash, words);
 	struct weir_way *way;
 	__u32 state, busy;
 	__be32 *w;
@@ -160,14 +162,15 @@ static __always_inline enum weir_lesson write_entry(struct __sk_buff *skb, void 
 	// A flood without answers is not to hold the table for long.
 	if (one_way && refresh > control.hz * WEIR_ONE_WAY_S)
 		refresh = control.hz * WEIR_ONE_WAY_S;
-	if (!bucket)
+	if (!bucket || !label)
 		return WEIR_NO_ROOM;
-	way = room_for(bucket, p, words, &state);
+	way = room_for(hash, bucket, p, words, &state);
 	if (!way)
 		return WEIR_NO_ROOM;
 	busy = in_phase(changed(state), WEIR_BUSY);
 	if (__sync_val_compare_and_swap(&way->state, state, busy) != state)
 		return WEIR_NO_ROOM;
+	label->tags[((void *)way - bucket) / STRIDE(words) % WEIR_WAYS] = tag_of(hash);
 	w = words_of(way);
 	// The longest of all that went this way, as long as the way is the same.
 	if (!is_of(way, state, &p->ends, p->udp, words) || way->goes_by != skb->ifindex ||
@@ -206,16 +209,12 @@ static __always_inline void purge(struct __sk_buff *skb, const struct ends *leav
 	struct ends answer = { .ports = swapped(leaving->ports) };
 	struct weir_way *way;
 	__u32 state, timeout;
-	void *bucket;
 	bool one_way;
 	__be32 *w;
 
 	copy(answer.source, leaving->destination, words);
 	copy(answer.destination, leaving->source, words);
-	bucket = bucket_of(hash_of(&answer, udp, words), words);
-	if (!bucket)
-		return;
-	way = find(bucket, &answer, udp, words, &state);
+	way = find(hash_of(&answer, udp, words), &answer, udp, words, &state);
 	if (!way)
 		return;
 	if (is_end(flags)) {

@@ -5,6 +5,9 @@
 // Entries of one bucket. An entry is found in the bucket of its hash or nowhere.
 #define WEIR_WAYS 4
 
+// Entries that the resident process has removed by one call: as many directions as the page of a test run holds, and some room.
+#define WEIR_REMOVED_AT_ONCE 64
+
 // Exclusions at most.
 #define WEIR_EXCLUSIONS 64
 
@@ -127,10 +130,10 @@ enum weir_lesson {
 struct weir_config {
 	// Random: makes the hash a secret.
 	__u64 seed;
-	// Cells that count packets of unknown flows, less one; a power of two.
-	__u32 cells_mask;
 	// Packets of a flow in one direction before it is learnt, at least 1.
 	__u32 packets;
+	// 0.
+	__u32 zero;
 };
 
 // Values that the driver changes while the programs run.
@@ -259,6 +262,16 @@ struct weir_bucket4 {
 struct weir_bucket6 {
 	// The entries.
 	struct weir_flow6 flows[WEIR_WAYS];
+};
+
+// What a packet of an unknown flow asks of a bucket, in a table so small that a core has it at hand: the bucket itself is as far away as
+// memory can be.
+struct weir_label {
+	// A byte of the hash of the entry at each place. Set before the entry is valid and never cleared, so that one too many costs a look
+	// at the entry, and none is missed.
+	__u8 tags[WEIR_WAYS];
+	// Counts packets of flows that are not in the bucket. The upper 16 bits tell whose.
+	__u32 turn;
 };
 
 // One direction of a flow, as its packets come in: a connection to be loosened, or an entry to be removed.

@@ -1,5 +1,5 @@
-// The flow table: buckets of entries, read without a lock. An entry's writer marks it busy by an atomic exchange of its state; its
-// reader compares the state before and after.
+// The flow table: buckets of entries, read without a lock, each with a label. An entry's writer marks it busy by an atomic exchange of
+// its state; its reader compares the state before and after.
 #pragma once
 
 const volatile struct weir_config config SEC(".rodata.config");
@@ -8,8 +8,8 @@ volatile struct weir_control control SEC(".data.control");
 // The driver sets how many there are.
 MAPPED_ARRAY(flows4, struct weir_bucket4);
 MAPPED_ARRAY(flows6, struct weir_bucket6);
-// Packets of flows that are in no bucket: the upper 16 bits tell flows of one cell apart, the lower ones count.
-MAPPED_ARRAY(cells, __u32);
+MAPPED_ARRAY(labels4, struct weir_label);
+MAPPED_ARRAY(labels6, struct weir_label);
 
 // Both Ethernet addresses in three words: from and to bytes, the compiler would copy each by itself.
 static __always_inline void copy_macs(__u32 *to, const __u32 *from)
@@ -53,6 +53,24 @@ static __always_inline void *bucket_of(__u64 hash, int words)
 	return bpf_map_lookup_elem(&flows6, &at);
 }
 
+static __always_inline struct weir_label *label_of(__u64 hash, int words)
+{
+	__u32 at;
+
+	if (words == 1) {
+		at = hash & control.mask4;
+		return bpf_map_lookup_elem(&labels4, &at);
+	}
+	at = hash & control.mask6;
+	return bpf_map_lookup_elem(&labels6, &at);
+}
+
+// Bits that choose neither a bucket, of which there are at most 1 << 24, nor whose turn it is (`is_turn`).
+static __always_inline __u8 tag_of(__u64 hash)
+{
+	return hash >> 24;
+}
+
 static __always_inline __u32 state_of(const struct weir_way *way)
 {
 	return *(volatile const __u32 *)&way->state;
@@ -67,14 +85,27 @@ static __always_inline bool is_of(struct weir_way *way, __u32 state, const struc
 }
 
 // The entry of these ends in that phase, and the state that it was found in.
-static __always_inline struct weir_way *find_in(void *bucket, enum weir_phase phase, const struct ends *e, bool udp, int words,
-						__u32 *found)
+static __always_inline struct weir_way *find_by(const struct weir_label *label, __u64 hash, enum weir_phase phase, const struct ends *e,
+						bool udp, int words, __u32 *found)
 {
+	// Where a byte is 0, the entry may be it.
+	__u32 differs = *(volatile const __u32 *)label->tags ^ tag_of(hash) * 0x01010101u;
+	void *bucket;
+
+	if (!((differs - 0x01010101) & ~differs & 0x80808080))
+		return NULL;
+	order();
+	bucket = bucket_of(hash, words);
+	if (!bucket)
+		return NULL;
 #pragma unroll
 	for (int i = 0; i < WEIR_WAYS; i++) {
 		struct weir_way *way = bucket + i * STRIDE(words);
-		__u32 state = state_of(way);
+		__u32 state;
 
+		if (differs >> 8 * i & 0xff)
+			continue;
+		state = state_of(way);
 		order();
 		if ((state & WEIR_PHASE_MASK) == phase && is_of(way, state, e, udp, words)) {
 			*found = state;
@@ -84,9 +115,17 @@ static __always_inline struct weir_way *find_in(void *bucket, enum weir_phase ph
 	return NULL;
 }
 
-static __always_inline struct weir_way *find(void *bucket, const struct ends *e, bool udp, int words, __u32 *found)
+static __always_inline struct weir_way *find_in(__u64 hash, enum weir_phase phase, const struct ends *e, bool udp, int words,
+						__u32 *found)
 {
-	return find_in(bucket, WEIR_VALID, e, udp, words, found);
+	const struct weir_label *label = label_of(hash, words);
+
+	return label ? find_by(label, hash, phase, e, udp, words, found) : NULL;
+}
+
+static __always_inline struct weir_way *find(__u64 hash, const struct ends *e, bool udp, int words, __u32 *found)
+{
+	return find_in(hash, WEIR_VALID, e, udp, words, found);
 }
 
 static __always_inline __u32 changed(__u32 state)
@@ -130,12 +169,8 @@ static __always_inline void bar(struct weir_way *way, __u32 state)
 // Whether a TCP flow with these ends has ended a moment ago.
 static __always_inline bool is_barred(const struct ends *e, int words)
 {
-	void *bucket = bucket_of(hash_of(e, false, words), words);
-	struct weir_way *way;
 	__u32 state;
+	struct weir_way *way = find_in(hash_of(e, false, words), WEIR_ENDED, e, false, words, &state);
 
-	if (!bucket)
-		return false;
-	way = find_in(bucket, WEIR_ENDED, e, false, words, &state);
 	return way && !is_past(way->due);
 }
