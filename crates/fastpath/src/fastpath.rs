@@ -14,7 +14,8 @@ use crate::direction::{WayOut, direction};
 use crate::needs::named;
 use crate::options::{LEASE, Options, Tables};
 use crate::shared::{
-    WEIR_REMOVED_AT_ONCE, WeirConfig, WeirControl, WeirCount, WeirDirection, WeirEntry, WeirExclusions, WeirIdle,
+    WEIR_REMOVED_AT_ONCE, WeirConfig, WeirControl, WeirCount, WeirDirection, WeirEntry, WeirExclusions,
+    WeirIdle,
 };
 use crate::store::check_number;
 use crate::xdp::Drivers;
@@ -58,11 +59,7 @@ impl Fastpath {
             .and_then(|mut f| f.read_exact(&mut seed))
             .map_err(|e| Error::Options(format!("/dev/urandom: {e}")))?;
         let mut loader = Loader::unpack("fastpath", OBJECT)?;
-        loader.config(&WeirConfig {
-            seed: u64::from_ne_bytes(seed),
-            packets: options.packets,
-            zero: 0,
-        })?;
+        loader.config(&WeirConfig { seed: u64::from_ne_bytes(seed), packets: options.packets, zero: 0 })?;
         loader.entries("flows4", buckets4)?;
         loader.entries("flows6", buckets6)?;
         loader.entries("labels4", buckets4)?;

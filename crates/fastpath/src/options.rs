@@ -121,7 +121,9 @@ impl Options {
         let Tables { buckets4, buckets6, .. } = self.tables();
         let of = |number: u32, bytes: usize| u64::from(number) * bytes as u64;
         let ports = if self.xdp == Xdp::Off { 0 } else { of(LARGEST_INDEX + 1, size_of::<WeirPort>()) };
-        of(buckets4, size_of::<WeirBucket4>() + LABEL) + of(buckets6, size_of::<WeirBucket6>() + LABEL) + ports
+        of(buckets4, size_of::<WeirBucket4>() + LABEL)
+            + of(buckets6, size_of::<WeirBucket6>() + LABEL)
+            + ports
     }
 
     pub(crate) fn check(&self) -> Result<()> {
