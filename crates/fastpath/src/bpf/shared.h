@@ -264,8 +264,8 @@ struct weir_bucket6 {
 	struct weir_flow6 flows[WEIR_WAYS];
 };
 
-// What a packet of an unknown flow asks of a bucket, in a table so small that a core has it at hand: the bucket itself is as far away as
-// memory can be.
+// Stands for a bucket where a packet of an unknown flow asks, in a table so small that a core has it at hand: the bucket itself is as
+// far away as memory can be.
 struct weir_label {
 	// A byte of the hash of the entry at each place. Set before the entry is valid and never cleared, so that one too many costs a look
 	// at the entry, and none is missed.

@@ -88,7 +88,7 @@ static __always_inline bool is_of(struct weir_way *way, __u32 state, const struc
 static __always_inline struct weir_way *find_by(const struct weir_label *label, __u64 hash, enum weir_phase phase, const struct ends *e,
 						bool udp, int words, __u32 *found)
 {
-	// Where a byte is 0, the entry may be it.
+	// A byte of 0: the entry may be it.
 	__u32 differs = *(volatile const __u32 *)label->tags ^ tag_of(hash) * 0x01010101u;
 	void *bucket;
 
