@@ -99,7 +99,7 @@ pub struct Queueing {
     pub trips: u64,
     /// Half of the time that the round trips take in all, they take at least this, ns: the upper end of the bucket.
     pub usual_ns: u64,
-    /// The 95th percentile, likewise.
+    /// The 95th percentile, likewise, and at most the second longest.
     pub p95_ns: u64,
 }
 

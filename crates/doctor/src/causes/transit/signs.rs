@@ -9,8 +9,11 @@ use crate::evidence::{Namespace, Repeated, StuckHost, TransitNetwork};
 pub(super) const SUFFERS: f64 = 0.005;
 /// Fewer lost segments are what any path has.
 const FEW: u64 = 20;
-/// Wait in a queue that people notice, ns (ITU-T G.114: 150 ms one way for the whole path).
-const LATE_NS: u64 = 100_000_000;
+/// Waits in a queue that people notice, ns: the usual one takes a third of what a call has (ITU-T G.114: 150 ms one way for the whole
+/// path), and one in twenty takes most of it. Transfers of a second leave a queue of half a second half empty, and make no more than this.
+/// The long ones alone would name jitter, and the usual one alone a queue that manages itself.
+const USUAL_NS: u64 = 50_000_000;
+const WORST_NS: u64 = 100_000_000;
 /// Flows that vary have at least this share of the network's bytes, and so many round trips.
 const QUEUED_SHARE: f64 = 0.1;
 const TRIPS: u64 = 8;
@@ -34,9 +37,11 @@ pub(super) fn is_lossy(network: &TransitNetwork) -> bool {
 pub(super) fn waits(network: &TransitNetwork) -> bool {
     let queueing = &network.queueing;
     let share = queueing.bytes as f64 / network.bytes.max(1) as f64;
+    let least = network.smallest_ns;
     queueing.trips >= TRIPS
         && share >= QUEUED_SHARE
-        && queueing.usual_ns >= (4 * network.smallest_ns).max(network.smallest_ns + LATE_NS)
+        && queueing.usual_ns >= (4 * least).max(least + USUAL_NS)
+        && queueing.p95_ns >= least + WORST_NS
 }
 
 /// A host that gets short packets and no long ones.
