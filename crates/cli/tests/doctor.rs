@@ -215,6 +215,29 @@ fn root_nothing_is_changed_by_looking() {
     assert!(changed.is_empty(), "{changed:#?}");
 }
 
+/// A path that stands still when the window begins: the first packets pass in it.
+#[test]
+fn root_a_gateway_that_has_forwarded_nothing_yet_is_watched() {
+    let sides = "sysctl -qw net.ipv4.ip_forward=1
+        for side in 'client0 198.18' 'server0 198.19'; do
+            set -- $side; ip netns add first-$1
+            ip link add $1 type veth peer name eth0 netns first-$1
+            ip link set $1 up; ip addr add $2.0.1/24 dev $1
+            ip -n first-$1 link set eth0 up; ip -n first-$1 addr add $2.0.2/24 dev eth0
+            ip -n first-$1 route add default via $2.0.1
+        done";
+    let Some((ns, path)) = host(sides) else { return };
+    let world = World::plain(WEIR);
+    // The server refuses it, which takes a SYN and a reset.
+    let connect = "ip netns exec first-client0 bash -c '</dev/tcp/198.19.0.2/9' 2>&1; true";
+    json(&world, &["--netns", &path, "--for", "30", "--save", "seen.json", "--command", connect]);
+    let seen: Value = serde_json::from_str(&world.sh("cat seen.json")).unwrap();
+    let transit = &seen["namespaces"][0]["transit"];
+    assert_eq!((&transit["flows"], &transit["judged"]), (&1.into(), &2.into()), "{transit:#}");
+    world.sh("ip netns del first-client0; ip netns del first-server0");
+    drop(ns);
+}
+
 #[test]
 fn root_the_window_ends_with_the_command() {
     let Some((_ns, path)) = host("true") else { return };

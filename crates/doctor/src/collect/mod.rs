@@ -151,7 +151,10 @@ impl OpenWindow {
             match watched {
                 Some(Ok(transit)) => namespace.transit = Some(transit),
                 Some(Err(why)) => _ = namespace.blind.entry(Plane::Transit).or_insert(why),
-                None => {}
+                None if self.options.hidden.contains(&Plane::Transit) => {}
+                None => {
+                    namespace.blind.extend(transit::unwatched(&namespace).map(|why| (Plane::Transit, why)))
+                }
             }
             evidence.namespaces.push(namespace);
             all.push(found);

@@ -35,17 +35,32 @@ fn forwarded(namespace: &Namespace) -> u64 {
         .sum()
 }
 
+/// True if it has forwarded packets, or has two interfaces that could: a path may stand still before the first packet comes.
+fn may_forward(namespace: &Namespace) -> bool {
+    let usable = namespace.interfaces.iter().filter(|i| i.up && i.name != "lo").count();
+    forwarded(namespace) > 0 || usable >= 2
+}
+
+/// Why nothing is known of a namespace that was not watched, if it forwarded packets in the window.
+pub(super) fn unwatched(namespace: &Namespace) -> Option<String> {
+    let grew = namespace.grew("ip.ForwDatagrams") + namespace.grew("ip6.OutForwDatagrams");
+    (grew > 0).then(|| "it forwarded nothing before the window began; watch again".to_owned())
+}
+
 impl Watches {
-    /// Begins to watch the namespaces that forward packets. One that cannot be watched is blind, with the reason.
+    /// Begins to watch the namespaces that forward packets, or could. One that cannot be watched is blind, with the reason.
     pub(super) fn begin(namespaces: &mut [(Found, Namespace)]) -> Self {
-        let mut forwarders: Vec<_> = namespaces.iter_mut().filter(|(_, n)| forwarded(n) > 0).collect();
+        let mut forwarders: Vec<_> = namespaces.iter_mut().filter(|(_, n)| may_forward(n)).collect();
         forwarders.sort_by_key(|(_, namespace)| Reverse(forwarded(namespace)));
         let watched = forwarders.len().clamp(1, MOST_NAMESPACES);
         let flows = (FLOWS / watched as u32).min(MOST_FLOWS);
         let mut watches = Vec::new();
         for (number, (found, namespace)) in forwarders.into_iter().enumerate() {
+            let least = if forwarded(namespace) > 0 { 1 } else { 2 };
             let begun = if number < MOST_NAMESPACES {
-                found.inside(|| watch(flows)).unwrap_or_else(|e| Err(e.into()))
+                found.inside(|| watch(flows, least)).unwrap_or_else(|e| Err(e.into()))
+            } else if least > 1 {
+                Ok(None)
             } else {
                 Err(Error::Options(format!("{MOST_NAMESPACES} others forward more, and are watched")))
             };
@@ -85,10 +100,10 @@ impl Watches {
     }
 }
 
-/// The watch of the calling thread's namespace; `None` if none of its interfaces forwards now.
-fn watch(flows: u32) -> Result<Option<Watch>, Error> {
+/// The watch of the calling thread's namespace; `None` if fewer than `least` of its interfaces forward now.
+fn watch(flows: u32, least: usize) -> Result<Option<Watch>, Error> {
     let interfaces = forwarding()?;
-    if interfaces.is_empty() {
+    if interfaces.len() < least {
         return Ok(None);
     }
     Watch::start(weir_flows::Options { interfaces, flows, udp: false, ..weir_flows::Options::default() })
@@ -111,5 +126,33 @@ fn transit(interfaces: Vec<String>, flows: &[FlowCounts], packets: &NotTracked) 
         untracked: packets.no_room + packets.too_many_opening,
         networks,
         more,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::Interface;
+
+    fn host(names: &[&str], forwarded: (u64, u64)) -> Namespace {
+        let interface = |name: &&str| Interface { name: (*name).into(), up: true, ..Interface::default() };
+        Namespace {
+            interfaces: names.iter().map(interface).collect(),
+            counters: [("ip6.OutForwDatagrams".to_owned(), forwarded.into())].into(),
+            ..Namespace::default()
+        }
+    }
+
+    #[test]
+    fn two_interfaces_may_forward_and_one_that_has_does() {
+        assert!(!may_forward(&host(&["lo", "eth0"], (0, 0))));
+        assert!(may_forward(&host(&["lo", "eth0"], (1, 1))));
+        assert!(may_forward(&host(&["lo", "eth0", "eth1"], (0, 0))));
+    }
+
+    #[test]
+    fn packets_that_no_watch_saw_are_missing_evidence() {
+        assert_eq!(unwatched(&host(&["eth0"], (7, 7))), None);
+        assert!(unwatched(&host(&["eth0"], (0, 7))).unwrap().contains("watch again"));
     }
 }
