@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(super::super::fixture::network(true).smallest_ns, 2_000_000);
     }
 
-    /// What seed 4711 of `scripts/soak-transit` drew: transfers that leave a queue of half a second half empty.
+    /// Transfers that leave a queue of half a second half empty, as seed 4711 of `scripts/soak-transit` draws them.
     #[test]
     fn a_queue_that_is_half_full_convicts() {
         let half = queued(98);
