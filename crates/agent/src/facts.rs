@@ -10,6 +10,7 @@ use weir_record::{HostFacts, InterfaceFacts};
 use weir_sys::process::{run_captured, which};
 use weir_sys::uname::Uname;
 use weir_sys::{ProcRoot, Result, sched, sysctl};
+use weir_text::order;
 
 use weir_netlink::features;
 
@@ -63,6 +64,7 @@ const PROGRAMS: [(&str, &str); 12] = [
 pub fn host_facts(role: &str, transport: &str, interfaces: &[String]) -> Result<HostFacts> {
     let root = ProcRoot::new("/");
     let Uname { hostname, release: kernel, build: kernel_build, machine } = Uname::current();
+    let features = features::probe().into_iter().map(|(name, found)| (name.to_owned(), found.to_string()));
     Ok(HostFacts {
         role: role.to_owned(),
         transport: transport.to_owned(),
@@ -79,10 +81,7 @@ pub fn host_facts(role: &str, transport: &str, interfaces: &[String]) -> Result<
         mitigations: root.vulnerabilities(),
         sysctls: sysctls(&root),
         programs: programs(),
-        features: features::probe()
-            .into_iter()
-            .map(|(name, found)| (name.to_owned(), found.to_string()))
-            .collect(),
+        features: order::map(features),
         interfaces: interface_facts(interfaces)?,
     })
 }
@@ -104,7 +103,7 @@ pub fn interface_facts(wanted: &[String]) -> Result<Vec<InterfaceFacts>> {
 
 fn sysctls(root: &ProcRoot) -> BTreeMap<String, String> {
     let value = |name: &str| Some((name.to_owned(), sysctl::get(root, name).ok()?));
-    SYSCTLS.iter().filter_map(|name| value(name)).collect()
+    order::map(SYSCTLS.iter().filter_map(|name| value(name)))
 }
 
 /// First line of what each installed program says of its version.
@@ -117,7 +116,7 @@ fn programs() -> BTreeMap<String, String> {
         let text = if output.stdout.is_empty() { output.message() } else { output.stdout_text() };
         Some(((*program).to_owned(), text.lines().next()?.trim().to_owned()))
     };
-    PROGRAMS.iter().filter_map(version).collect()
+    order::map(PROGRAMS.iter().filter_map(version))
 }
 
 #[cfg(test)]

@@ -52,7 +52,9 @@ pub fn read<T: DeserializeOwned>(mut stream: impl Read) -> io::Result<Option<T>>
     if body.len() < length {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    serde_json::from_slice(&body).map(Some).map_err(Into::into)
+    // From a `str` as everywhere: serde has code of its own for each type and each source.
+    let text = str::from_utf8(&body).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
+    serde_json::from_str(text).map(Some).map_err(Into::into)
 }
 
 #[cfg(test)]

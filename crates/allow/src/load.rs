@@ -2,6 +2,8 @@
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use weir_text::order;
+
 use crate::kernel::Held;
 use crate::policy::{Backend, Policy};
 use crate::store::{Loaded, Store};
@@ -84,7 +86,7 @@ fn others(backend: Backend) -> impl Iterator<Item = Backend> {
 pub fn keep() -> Result<(), Error> {
     // First the back end that has it: the others only have what was out of effect.
     let mut backends = Backend::ALL;
-    backends.sort_by_key(|b| !held(*b).is_ok_and(|h| h.trial.is_some_and(|t| t.policy.is_some())));
+    order::by_key(&mut backends, |b| !held(*b).is_ok_and(|h| h.trial.is_some_and(|t| t.policy.is_some())));
     for backend in backends {
         match backend {
             Backend::Bpf => bpf::keep()?,
@@ -99,7 +101,7 @@ pub fn keep() -> Result<(), Error> {
 fn end_trial() -> Result<(), Error> {
     // Suspended policies come back before the trial ends.
     let mut backends = Backend::ALL;
-    backends.sort_by_key(|b| held(*b).is_ok_and(|h| h.trial.is_some_and(|t| t.policy.is_some())));
+    order::by_key(&mut backends, |b| held(*b).is_ok_and(|h| h.trial.is_some_and(|t| t.policy.is_some())));
     for backend in backends {
         match backend {
             Backend::Bpf => bpf::end_trial()?,

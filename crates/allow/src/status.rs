@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use weir_text::order;
 
 pub use crate::kernel::{Counted, Denied};
 use crate::policy::{Action, Backend, Policy};
@@ -115,7 +116,7 @@ pub fn status(store: &Store) -> Result<Option<Status>, Error> {
         classes.push(rest);
     }
     let denied = denied.map(|mut denied| {
-        denied.sort_by(|a, b| b.packets.cmp(&a.packets).then(a.source.cmp(&b.source)));
+        order::by(&mut denied, |a, b| b.packets.cmp(&a.packets).then(a.source.cmp(&b.source)));
         denied
     });
     Ok(Some(Status {

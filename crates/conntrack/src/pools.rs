@@ -16,6 +16,7 @@ use foldhash::fast::RandomState;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_netlink::conntrack::{Address, Entry, Status};
+use weir_text::order;
 
 use super::names::{self, ICMP, ICMPV6, SCTP, TCP, UDP, UDPLITE};
 use super::nat_ports::NatPorts;
@@ -203,7 +204,7 @@ impl Pools {
     fn ranked(&self) -> Vec<(f64, &TopEntry<Key>)> {
         let share = |place: &TopEntry<Key>| place.count as f64 / size(&Self::range(place.key.class)) as f64;
         let mut pools: Vec<_> = self.top.places().iter().map(|place| (share(place), place)).collect();
-        pools.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.key.cmp(&b.1.key)));
+        order::by(&mut pools, |a, b| b.0.total_cmp(&a.0).then(a.1.key.cmp(&b.1.key)));
         pools
     }
 

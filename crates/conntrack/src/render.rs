@@ -1,6 +1,7 @@
 //! The table as a page that a person reads in a minute.
 
 use weir_text::layout::Terminal;
+use weir_text::order;
 use weir_text::time::duration;
 use weir_text::units::{bytes, count, percent};
 
@@ -112,7 +113,7 @@ fn protocols(page: &mut Page, contents: &Contents) {
             protocol.protocol.clone(),
         ]);
         let mut states: Vec<_> = protocol.states.iter().collect();
-        states.sort_by_key(|(name, n)| (std::cmp::Reverse(**n), (*name).clone()));
+        order::by_key(&mut states, |(name, n)| (std::cmp::Reverse(**n), (*name).clone()));
         for (name, n) in states {
             rows.push(vec![count(*n), share(*n, contents.entries), format!("· {name}")]);
         }

@@ -1,6 +1,7 @@
 //! The aggregates of one pass over the table.
 
 use weir_netlink::conntrack::{Address, Entry, Status};
+use weir_text::order;
 
 use super::contents::{Contents, Flags, OfAddress, OfNumber, OfPort, Protocol, Ranking, Talker, Times};
 use super::memory::Evidence;
@@ -217,13 +218,14 @@ impl TableCounts {
                 protocol: names::protocol(number),
                 number,
                 entries: states.iter().sum(),
-                states: (0..STATES)
-                    .filter(|slot| states[*slot] > 0)
-                    .map(|slot| (state_name(number, slot), states[slot]))
-                    .collect(),
+                states: order::map(
+                    (0..STATES)
+                        .filter(|slot| states[*slot] > 0)
+                        .map(|slot| (state_name(number, slot), states[slot])),
+                ),
             })
             .collect();
-        protocols.sort_by_key(|p| (std::cmp::Reverse(p.entries), p.number));
+        order::by_key(&mut protocols, |p| (std::cmp::Reverse(p.entries), p.number));
         protocols
     }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use weir_text::order;
 
 use crate::causes::{self, is_noise};
 use crate::evidence::{Cost, Evidence, Interface, Namespace, Plane, Sight};
@@ -99,7 +100,7 @@ pub fn diagnose(evidence: &Evidence) -> Diagnosis {
             crate::command::place(&mut finding.fixes, namespace);
         }
     }
-    findings.sort_by(|a, b| {
+    order::by(&mut findings, |a, b| {
         let weight = |f: &Finding| f.explains_ratio.max(f.impact);
         (b.severity.cmp(&a.severity))
             .then(weight(b).total_cmp(&weight(a)))
@@ -218,7 +219,7 @@ fn unexplained(evidence: &Evidence, lost: Lost) -> Option<Finding> {
     finding.explains_ratio = rest as f64 / lost.packets.max(1) as f64;
     finding.summary = format!("{rest} packets were lost for reasons that no known cause explains.");
     let mut groups: Vec<_> = evidence.drops.iter().filter(|d| !is_noise(d)).collect();
-    groups.sort_by_key(|d| std::cmp::Reverse(d.packets));
+    order::by_key(&mut groups, |d| std::cmp::Reverse(d.packets));
     for d in groups.iter().take(5) {
         let place = evidence.namespace(d.namespace).map_or("no namespace", |n| n.name.as_str());
         let text = format!("{} packets: {} in {}() ({place})", d.packets, d.reason, d.location);

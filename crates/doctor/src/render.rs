@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use weir_text::layout::Terminal;
+use weir_text::order;
 use weir_text::units::{bytes, count, percent};
 
 use crate::causes::{self, Cause};
@@ -127,7 +128,7 @@ fn balance(page: &mut Page, diagnosis: &Diagnosis) {
     if rows.is_empty() {
         return;
     }
-    rows.sort_by_key(|b| std::cmp::Reverse((b.lost, b.received + b.sent)));
+    order::by_key(&mut rows, |b| std::cmp::Reverse((b.lost, b.received + b.sent)));
     page.section("packets");
     let all = rows.len();
     let rows: Vec<Vec<String>> = rows

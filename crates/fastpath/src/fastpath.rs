@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use weir_bpf::{Loader, Map, Mapped, Object, Plain, ProgramFd, Ring, test_run};
 use weir_netlink::conntrack::Tuple;
+use weir_text::order;
 
 use crate::attachments::{Attachments, LARGEST_INDEX};
 use crate::changes::Changes;
@@ -332,8 +333,8 @@ impl Fastpath {
                 status.lessons.push((Lesson::ALL[at as usize % Lesson::ALL.len()], number));
             }
         }
-        status.reasons.sort_by_key(|r| r.0);
-        status.lessons.sort_by_key(|l| l.0);
+        order::by_key(&mut status.reasons, |r| r.0);
+        order::by_key(&mut status.lessons, |l| l.0);
         Ok(status)
     }
 
@@ -347,7 +348,7 @@ impl Fastpath {
                 counts.push((Reason::ALL[at as usize % Reason::ALL.len()], Count { packets, bytes }));
             }
         }
-        counts.sort_by_key(|count| count.0);
+        order::by_key(&mut counts, |count| count.0);
         Ok(counts)
     }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use weir_text::order;
 
 use crate::direction::{ends, tuple};
 use crate::shared::{WeirControl, WeirCount, WeirDirection};
@@ -76,7 +77,7 @@ impl Counting {
         Counting::stop(fastpath);
         let (window, carried) = (self.began.elapsed(), carried(fastpath)?.packets - self.carried.packets);
         let mut counts = fastpath.map("tallies")?.all::<WeirDirection, WeirCount>()?;
-        counts.sort_by_key(|(_, count)| std::cmp::Reverse((count.bytes, count.packets)));
+        order::by_key(&mut counts, |(_, count)| std::cmp::Reverse((count.bytes, count.packets)));
         let counted: u64 = counts.iter().map(|(_, count)| count.packets).sum();
         let flow = |(direction, count): &(WeirDirection, WeirCount)| {
             let (source, destination) = ends(&tuple(direction));

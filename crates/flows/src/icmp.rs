@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use weir_text::order;
 
 use crate::shared::{WeirErrors, WeirReported, WeirReporter};
 use crate::table::address;
@@ -129,7 +130,7 @@ impl IcmpReporter {
     /// All, the most first.
     pub(crate) fn all(reported: &[(WeirReporter, WeirReported)]) -> Vec<Self> {
         let mut all: Vec<_> = reported.iter().map(|(key, value)| IcmpReporter::of(key, value)).collect();
-        all.sort_by_key(|one| (Reverse(one.packets), one.from, one.icmp_type, one.icmp_code));
+        order::by_key(&mut all, |one| (Reverse(one.packets), one.from, one.icmp_type, one.icmp_code));
         all
     }
 

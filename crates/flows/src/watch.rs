@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use weir_bpf::{Attached, Direction, Loader, Object, ProgramFd, attach_tcx_first};
+use weir_text::order;
 
 use crate::counts::FlowCounts;
 use crate::icmp::IcmpReporter;
@@ -210,9 +211,9 @@ impl Watch {
         let mut all = NetworkSum::default();
         sums.values().for_each(|sum| all.merge(sum));
         let mut sums: Vec<(Key, NetworkSum)> = sums.into_iter().collect();
-        sums.sort_by_key(|(_, sum)| Reverse(sum.bytes()));
-        contents.tcp.all.sort_by_key(|flow| Reverse(flow.sides[0].bytes + flow.sides[1].bytes));
-        contents.udp.all.sort_by_key(|flow| Reverse(flow.sides[0].bytes + flow.sides[1].bytes));
+        order::by_key(&mut sums, |(_, sum)| Reverse(sum.bytes()));
+        order::by_key(&mut contents.tcp.all, |flow| Reverse(flow.sides[0].bytes + flow.sides[1].bytes));
+        order::by_key(&mut contents.udp.all, |flow| Reverse(flow.sides[0].bytes + flow.sides[1].bytes));
         let shown = contents.tcp.all.iter().take(flows);
         let shown_udp = contents.udp.all.iter().take(flows);
         let [capacity, udp_capacity] = self.table.capacity();

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use weir_text::order;
 
 use crate::{Error, Expectation, Family, Journal, Place, Role, Topology, Variant, command};
 
@@ -154,7 +155,7 @@ fn environment(role: Role, place: &Place) -> BTreeMap<String, String> {
         Family::Ipv4 => "ipv4",
         Family::Ipv6 => "ipv6",
     };
-    [
+    let named = [
         ("ROLE", role.name().to_owned()),
         ("FAMILY", family.to_owned()),
         ("INSIDE_INTERFACE", place.inside_interface.clone()),
@@ -167,10 +168,8 @@ fn environment(role: Role, place: &Place) -> BTreeMap<String, String> {
         ("FIRST_PORT", place.ports.start().to_string()),
         ("LAST_PORT", place.ports.end().to_string()),
         ("TAG", place.tag.clone()),
-    ]
-    .into_iter()
-    .map(|(name, value)| (format!("WEIR_{name}"), value))
-    .collect()
+    ];
+    order::map(named.into_iter().map(|(name, value)| (format!("WEIR_{name}"), value)))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::net::sockopt;
 use weir_load::sockets::TcpOptions;
 use weir_sys::sched::{CpuUse, thread_cpu_use};
+use weir_text::order;
 
 use super::bounds::Taken;
 use super::ended::{Asked, Ended};
@@ -196,7 +197,7 @@ impl<'a> Session<'a> {
         if let Some(turn) = turn {
             turn.done();
         }
-        sockets.sort_by_key(|(order, _)| *order);
+        order::by_key(&mut sockets, |(place, _)| *place);
         let stream = |(nth, (_, socket))| {
             let sends = !p.egress() || nth >= p.streams as usize;
             Stream::new(nth, sends, socket, p)

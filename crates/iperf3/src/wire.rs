@@ -286,7 +286,8 @@ fn frame(value: &Value) -> Vec<u8> {
 /// The text of a frame. iperf3's own parser stops at a closing zero, and some versions count that in.
 pub(super) fn parse_json(text: &[u8]) -> Result<Value, String> {
     let text = text.strip_suffix(&[0]).unwrap_or(text);
-    serde_json::from_slice(text).map_err(|e| format!("no JSON ({e})"))
+    let text = str::from_utf8(text).map_err(|e| format!("no JSON ({e})"))?;
+    serde_json::from_str(text).map_err(|e| format!("no JSON ({e})"))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{self, MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use weir_text::order;
 
 /// The offload settings to start from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -36,8 +37,7 @@ impl Offloads {
             Preset::Default => &[],
             Preset::Off => &["gro", "gso", "tso", "tx-udp-segmentation"],
         };
-        let mut switches: BTreeMap<String, bool> =
-            off.iter().map(|name| ((*name).to_owned(), false)).collect();
+        let mut switches = order::map(off.iter().map(|name| ((*name).to_owned(), false)));
         switches.extend(self.features.clone());
         switches
     }

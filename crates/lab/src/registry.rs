@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use weir_sys::privilege::Privilege;
 use weir_sys::process::{Identity, stop_other};
 use weir_sys::{NetNs, ProcRoot, file};
+use weir_text::order;
 
 use crate::{Error, Role, Site};
 
@@ -230,7 +231,7 @@ fn files() -> Result<Vec<(PathBuf, Entry)>, Error> {
         let entry = serde_json::from_str(&text).map_err(|e| failed(&path, e.into()))?;
         files.push((path, entry));
     }
-    files.sort_by(|a, b| a.0.cmp(&b.0));
+    order::by(&mut files, |a, b| a.0.cmp(&b.0));
     Ok(files)
 }
 

@@ -141,7 +141,7 @@ pub(crate) fn sort(rows: &mut [Row], by: Sort, reverse: bool) {
             std::cmp::Reverse(if low < 0.0 { 0 } else { low.to_bits() + 1 })
         });
     } else {
-        rows.sort_by(|a, b| order(a, b).then(b.bytes.cmp(&a.bytes)));
+        weir_text::order::by(rows, |a, b| order(a, b).then(b.bytes.cmp(&a.bytes)));
     }
     if reverse {
         rows.reverse();

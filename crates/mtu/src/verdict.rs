@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 use weir_record::{PathCause, PathFinding};
+use weir_text::order;
 use weir_text::units::count;
 
 use crate::fragments::{Fate, Fragments};
@@ -66,7 +67,7 @@ impl PathVerdict {
         verdict.findings.extend(words.smaller());
         verdict.findings.extend(words.asymmetry());
         verdict.findings.extend(words.reordered());
-        verdict.findings.sort_by_key(|f| f.cause);
+        order::by_key(&mut verdict.findings, |f| f.cause);
         verdict.summary = match verdict.findings.first() {
             Some(gravest) => format!("{}.", gravest.summary),
             None => words.clean(path),

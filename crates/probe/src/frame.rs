@@ -64,7 +64,10 @@ pub fn read<T: DeserializeOwned>(mut stream: impl Read, most: usize) -> Result<T
         body.resize(length.min(have + PIECE), 0);
         fill(&mut stream, &mut body[have..], false)?;
     }
-    serde_json::from_slice(&body).map_err(|e| Error::Malformed(e.to_string()))
+    let malformed = |e: &dyn std::error::Error| Error::Malformed(e.to_string());
+    // From a `str` as everywhere: serde has code of its own for each type and each source.
+    let text = str::from_utf8(&body).map_err(|e| malformed(&e))?;
+    serde_json::from_str(text).map_err(|e| malformed(&e))
 }
 
 fn fill(stream: &mut impl Read, buffer: &mut [u8], between: bool) -> Result<(), Error> {

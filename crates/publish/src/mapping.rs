@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use weir_text::order;
 
 use crate::shared::{WEIR_MAPPINGS, WEIR_REFUSE, WEIR_TRANSLATE, WeirEnd4, WeirEnd6, WeirOther4, WeirOther6};
 use crate::{Error, Protocol, Result};
@@ -136,7 +137,7 @@ pub(crate) fn read_back(in4: &[(WeirEnd4, WeirOther4)], in6: &[(WeirEnd6, WeirOt
     let of6 = in6.iter().filter(|(_, o)| u64::from(o.what) == translated);
     let of6 = of6.map(|(e, o)| mapping(e.protocol, (v6(e.address), e.port), (v6(o.address), o.port)));
     let mut all: Vec<Mapping> = of4.chain(of6).collect();
-    all.sort_by_key(|m| (m.published, m.protocol));
+    order::by_key(&mut all, |m| (m.published, m.protocol));
     all
 }
 

@@ -6,6 +6,7 @@ use weir_bpf::{
     Attached, Direction as Hook, Loader, Map, NEEDS_TCX, Object, Plain, ProgramFd, TestRun, are_attached,
     attach_tcx, test_run, test_run_super,
 };
+use weir_text::order;
 
 use weir_netlink::Rtnetlink;
 
@@ -268,7 +269,7 @@ pub(crate) fn counted(counts: &Map) -> Result<Status> {
             status.reasons.push((direction, reason, Count { packets, bytes }));
         }
     }
-    status.reasons.sort_by_key(|r| (r.0, r.1));
+    order::by_key(&mut status.reasons, |r| (r.0, r.1));
     Ok(status)
 }
 

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use weir_text::order;
 
 /// Most functions that are listed by name ([`Profile::functions`]) for each of their two orders.
 pub const MOST_FUNCTIONS: usize = 40;
@@ -91,7 +92,7 @@ impl Profile {
                 None => self.functions.push(function.clone()),
             }
         }
-        self.functions.sort_by_key(|f| (std::cmp::Reverse(f.own), std::cmp::Reverse(f.total)));
+        order::by_key(&mut self.functions, |f| (std::cmp::Reverse(f.own), std::cmp::Reverse(f.total)));
         self.calls.merge(&other.calls);
     }
 

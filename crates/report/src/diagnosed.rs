@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use weir_record::{DiagnosedFinding, Run, VariantInfo, WorkloadInfo};
+use weir_text::order;
 
 use crate::escape::line;
 use crate::view::trials;
@@ -71,7 +72,9 @@ pub(crate) fn said(run: &Run) -> Vec<Said<'_>> {
                 }
             }
             let mut causes: Vec<_> = causes.into_values().collect();
-            causes.sort_by_key(|(times, finding)| std::cmp::Reverse((*times, finding.explains_packets)));
+            order::by_key(&mut causes, |(times, finding)| {
+                std::cmp::Reverse((*times, finding.explains_packets))
+            });
             let one = |(trials, finding)| Said { variant, workload, finding, trials, watched: watched.len() };
             all.extend(causes.into_iter().map(one));
         }

@@ -1,6 +1,7 @@
 //! Faults for terminals: one line for what is the same fault on several variants.
 
 use weir_record::{FaultCode, Run};
+use weir_text::order;
 
 use crate::escape::line;
 use crate::words::{self, plural};
@@ -19,7 +20,7 @@ struct Group<'a> {
 /// 2744 us`, those that made trials void first; at most `most`, and then how many are not shown.
 pub(crate) fn lines(run: &Run, most: usize) -> Vec<String> {
     let mut groups = groups(run);
-    groups.sort_by_key(|g| (g.void == 0, std::cmp::Reverse(g.trials)));
+    order::by_key(&mut groups, |g| (g.void == 0, std::cmp::Reverse(g.trials)));
     let mut lines: Vec<String> = groups.iter().take(most).map(|g| told(g, run)).collect();
     if groups.len() > most {
         lines.push(format!("and {} more (see report.html)", plural(groups.len() - most, "kind")));

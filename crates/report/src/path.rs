@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use weir_record::{PathCause, Run, Trial};
+use weir_text::order;
 
 use crate::escape::line;
 
@@ -24,7 +25,7 @@ pub(crate) fn sentences(run: &Run) -> Vec<String> {
         }
     }
     // The order of variants is the scenario's own.
-    found.sort_by_key(|(cause, _, _)| *cause);
+    order::by_key(&mut found, |(cause, _, _)| *cause);
     found.iter().map(|(_, summary, on)| sentence(summary, on, &variants)).collect()
 }
 

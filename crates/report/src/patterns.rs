@@ -4,6 +4,7 @@
 use weir_record::results::Results;
 use weir_record::{DimensionEffect, MetricDef, Pattern, Patterns, Run, Unit, VariantInfo, WorkloadInfo};
 use weir_stats::repeats::{LEAST_REPEATS, Repeatability};
+use weir_text::order;
 
 use crate::escape::line;
 use crate::units::{self, Display, bare, display_for_all, number, percent, quantity};
@@ -230,7 +231,7 @@ impl<'a> View<'a> {
                 .filter(|d| matches!(self.effect_words(d).tone, Tone::Better | Tone::Worse) && !d.confounded);
             told.extend(differing.max_by(|a, b| certain(a).total_cmp(&certain(b))));
         }
-        told.sort_by(|a, b| certain(b).total_cmp(&certain(a)));
+        order::by(&mut told, |a, b| certain(b).total_cmp(&certain(a)));
         let clauses: Vec<String> = told.iter().map(|d| self.clause(d)).collect();
         if !clauses.is_empty() {
             lead.push_str(&format!(" By dimension: {}.", clauses.join("; ")));

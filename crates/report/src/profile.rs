@@ -2,6 +2,7 @@
 
 use weir_record::results::Results;
 use weir_record::{Profile, Run, Unit, VariantInfo, WorkloadInfo};
+use weir_text::order;
 
 use crate::escape::line;
 use crate::units::{number, percent, quantity};
@@ -67,7 +68,7 @@ impl Spent<'_> {
     pub(crate) fn sentence(&self) -> String {
         let mut parts: Vec<(&str, u64)> =
             self.profile.parts.iter().map(|p| (p.name.as_str(), p.samples)).collect();
-        parts.sort_by_key(|(_, samples)| std::cmp::Reverse(*samples));
+        order::by_key(&mut parts, |(_, samples)| std::cmp::Reverse(*samples));
         let one = |(name, samples): &(&str, u64)| format!("{} {}", line(name), self.amount(*samples));
         // Parts below a hundredth are in the page's table.
         let shown = parts.iter().filter(|(_, samples)| self.share(*samples) >= 0.01);

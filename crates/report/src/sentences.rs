@@ -3,6 +3,7 @@
 use weir_record::results::{Results, VoidBias};
 use weir_record::{Run, Scale, VariantInfo};
 use weir_stats::Comparison;
+use weir_text::order;
 
 use crate::curves;
 use crate::escape::line;
@@ -223,7 +224,7 @@ fn variant_sentences(run: &Run, results: &Results) -> Result<(String, Vec<String
         return Err(format!("Only {name} was measured; there is nothing to compare it with."));
     }
     // Those that fail most come first, the others in the run's order.
-    leads.sort_by(|a, b| b.0.total_cmp(&a.0));
+    order::by(&mut leads, |a, b| b.0.total_cmp(&a.0));
     let leads: Vec<String> = leads.into_iter().map(|(_, lead)| lead).collect();
     Ok((format!("Against {}, {}.", line(baseline), leads.join("; ")), details))
 }
@@ -295,7 +296,7 @@ fn failing(run: &Run, results: &Results) -> Option<String> {
     };
     let others = everyone(run).filter(|v| !v.baseline);
     let mut found: Vec<_> = others.filter_map(|v| Some((v, worst(&v.name)?))).collect();
-    found.sort_by(|a, b| b.1.1.here.total_cmp(&a.1.1.here));
+    order::by(&mut found, |a, b| b.1.1.here.total_cmp(&a.1.1.here));
     let one = |(variant, (row, fails)): (&VariantInfo, (&Row<'_>, MoreFailures))| {
         let said = fails.sentence(Some(&line(&row.workload.name)), &line(&row.def.label));
         format!("{} {said}", line(&variant.name))

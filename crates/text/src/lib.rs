@@ -6,6 +6,7 @@ pub mod escape;
 pub mod json;
 pub mod layout;
 mod listed;
+pub mod order;
 pub mod page;
 pub mod shell;
 pub mod time;

@@ -7,6 +7,7 @@ use weir_record::profile::MOST_FUNCTIONS;
 use weir_record::{Calls, FunctionSamples, PartSamples, Profile};
 use weir_sys::ProcRoot;
 use weir_sys::kallsyms::Symbols;
+use weir_text::order;
 
 use super::parts::{Owner, Part, in_hook, owner};
 
@@ -161,7 +162,7 @@ pub(super) fn summary<'a>(stacks: impl Iterator<Item = (Vec<&'a str>, u64)>, sha
         seen.map(|part| PartSamples { name: part.words().into(), samples: parts[part as usize] }).collect();
     // Equal counts in the order of names: the same samples make the same record.
     let mut paths: Vec<(Vec<&str>, u64)> = paths.into_iter().collect();
-    paths.sort_by(|a, b| (Reverse(a.1), &a.0).cmp(&(Reverse(b.1), &b.0)));
+    order::by(&mut paths, |a, b| (Reverse(a.1), &a.0).cmp(&(Reverse(b.1), &b.0)));
     profile.functions = functions(&paths);
     profile.calls = calls(&paths, profile.gateway_samples);
     profile
@@ -182,9 +183,9 @@ fn functions(paths: &[(Vec<&str>, u64)]) -> Vec<FunctionSamples> {
         .into_iter()
         .map(|(name, (own, total))| FunctionSamples { name: name.to_owned(), own, total })
         .collect();
-    all.sort_by(|a, b| (Reverse(a.total), &a.name).cmp(&(Reverse(b.total), &b.name)));
+    order::by(&mut all, |a, b| (Reverse(a.total), &a.name).cmp(&(Reverse(b.total), &b.name)));
     let by_total: BTreeSet<String> = all.iter().take(MOST_FUNCTIONS).map(|f| f.name.clone()).collect();
-    all.sort_by(|a, b| {
+    order::by(&mut all, |a, b| {
         (Reverse(a.own), Reverse(a.total), &a.name).cmp(&(Reverse(b.own), Reverse(b.total), &b.name))
     });
     let mut place = 0;

@@ -34,7 +34,8 @@ fn listing() -> String {
 /// Never in a released weir: a test reads every one.
 fn of_kind(kind: Kind) -> Result<Value, Failure> {
     let text = miniz_oxide::inflate::decompress_to_vec(PACKED).map_err(Failure::failed)?;
-    let mut all: Map<String, Value> = serde_json::from_slice(&text).map_err(Failure::failed)?;
+    let text = String::from_utf8(text).map_err(Failure::failed)?;
+    let mut all: Map<String, Value> = serde_json::from_str(&text).map_err(Failure::failed)?;
     let name = kind.name();
     all.remove(&name).ok_or_else(|| Failure::failed(format!("no schema of {name} is in this program")))
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use weir_netlink::conntrack::Conntrack;
 use weir_sys::procfs::{parse_nfqueue, parse_pairs, parse_sockstat};
 use weir_sys::{Error, ProcRoot, Result, modules};
+use weir_text::order;
 
 use crate::evidence::{Counters, Delta};
 
@@ -42,7 +43,8 @@ pub(super) fn protocols(root: &ProcRoot) -> Result<(Counters, BTreeMap<String, u
     if let Some(count) = root.conntrack_count() {
         gauges.insert("conntrack.count".to_owned(), count);
     }
-    let mut counters: Counters = counters.into_iter().map(|(name, value)| (name, Delta::at(value))).collect();
+    let mut counters: Counters =
+        order::map(counters.into_iter().map(|(name, value)| (name, Delta::at(value))));
     let tables = super::machine::tables(root);
     // Those of neighbours are shown in the first namespace alone; those of routes everywhere, though they are the same ones.
     if tables.keys().any(|name| name.starts_with("arp_cache.")) {
@@ -75,11 +77,11 @@ pub(super) fn conntrack(root: &ProcRoot) -> Result<Counters> {
         false => Err(Error::other("read conntrack statistics", "nf_conntrack_netlink is not loaded")),
     };
     match asked {
-        Ok(statistics) => Ok(statistics.into_iter().map(|(name, value)| named(name, value)).collect()),
+        Ok(statistics) => Ok(order::map(statistics.into_iter().map(|(name, value)| named(name, value)))),
         // The same numbers, for everybody to read, where the kernel still prints them (CONFIG_NF_CONNTRACK_PROCFS).
         Err(e) => {
             let table = root.net_stat("nf_conntrack").ok_or(e)?;
-            Ok(CONNTRACK.iter().filter_map(|(old, name)| Some(named(name, *table.get(*old)?))).collect())
+            Ok(order::map(CONNTRACK.iter().filter_map(|(old, name)| Some(named(name, *table.get(*old)?)))))
         }
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use weir_fastpath::{Confirmed, Now, Presence, Visit};
 use weir_sys::{Error, ProcRoot, Result};
+use weir_text::order;
 
 use crate::evidence::{Counters, Delta, FastPath, FastPathProcess, counters_since};
 
@@ -45,9 +46,9 @@ fn of(now: &Now) -> FastPath {
         room: 2 * (u64::from(wanted.connections) + u64::from(wanted.connections6)),
         directions: now.directions,
         learnt_anew: Delta::at(now.generation.into()),
-        changes: now.changes.iter().map(|count| named(&count.change, count.times)).collect(),
-        packets: now.reasons.iter().map(|count| named(&count.reason, count.packets)).collect(),
-        attempts: now.lessons.iter().map(|count| named(&count.result, count.attempts)).collect(),
+        changes: order::map(now.changes.iter().map(|count| named(&count.change, count.times))),
+        packets: order::map(now.reasons.iter().map(|count| named(&count.reason, count.packets))),
+        attempts: order::map(now.lessons.iter().map(|count| named(&count.result, count.attempts))),
         excluded: excluded.collect(),
     }
 }

@@ -9,6 +9,7 @@ use weir_netlink::{
     XdpAttachment,
 };
 use weir_sys::{NetNs, ProcRoot, Result};
+use weir_text::order;
 
 use super::Found;
 use crate::evidence::{BpfProgram, Delta, Interface, Namespace, Plane, Qdisc, TcFilter, counters_since};
@@ -71,7 +72,7 @@ fn described(link: &Link, own: u64) -> Interface {
         peer: link.link.filter(|_| paired).map(|i| (i, link.link_namespace.is_none().then_some(own))),
         peer_number: link.link_namespace.filter(|_| paired),
         addresses: link.addresses.clone(),
-        counters: link.counters.iter().map(|(name, n)| ((*name).to_owned(), Delta::at(*n))).collect(),
+        counters: order::map(link.counters.iter().map(|(name, n)| ((*name).to_owned(), Delta::at(*n)))),
         rx_queues: link.rx_queues,
         tx_queue_length: link.tx_queue_length,
         ..Interface::default()
@@ -221,7 +222,7 @@ fn driver(ethtool: &Ethtool, interface: &mut Interface, hidden: &BTreeSet<Plane>
     }
     match ethtool.counters(&name) {
         Ok(counters) => {
-            interface.driver_counters = counters.into_iter().map(|(n, v)| (n, Delta::at(v))).collect();
+            interface.driver_counters = order::map(counters.into_iter().map(|(n, v)| (n, Delta::at(v))));
         }
         // It went away, or was renamed, since the list was made.
         Err(e) if e.raw_os_error() == Some(libc::ENODEV) => {}

@@ -12,6 +12,7 @@ use std::time::Duration;
 use weir_sys::procfs::{parse_pairs, parse_pressure};
 use weir_sys::sched::process_cpu_time;
 use weir_sys::{NetNs, ProcRoot, sysctl};
+use weir_text::order;
 
 use super::{Options, hidden};
 use crate::evidence::{Cost, Counters, Delta, Machine, Plane, Sight, counters_since};
@@ -162,7 +163,7 @@ fn read(options: &Options, planes: &mut BTreeMap<Plane, Sight>) -> Machine {
 fn global(root: &ProcRoot) -> (BTreeMap<String, String>, Counters) {
     let here = || {
         let setting = |name: &&str| Some(((*name).to_owned(), sysctl::get_optional(root, name).ok()??));
-        (SETTINGS.iter().filter_map(setting).collect(), tables(root))
+        (order::map(SETTINGS.iter().filter_map(setting)), tables(root))
     };
     // Process 2 is the kernel's own, which no process namespace but the first has.
     let first = [1, 2].iter().find_map(|pid| NetNs::open(root.path(&format!("proc/{pid}/ns/net"))).ok());
@@ -177,7 +178,7 @@ pub(super) fn tables(root: &ProcRoot) -> Counters {
         let counter = move |(name, value)| (format!("{table}.{name}"), Delta::at(value));
         columns.into_iter().filter(|(name, _)| name != "entries").map(counter)
     });
-    counters.collect()
+    order::map(counters)
 }
 
 /// `cpu.some`, `memory.full`, ...: time stalled, us.
@@ -199,12 +200,12 @@ fn memory(root: &ProcRoot) -> BTreeMap<String, u64> {
         let kib: u64 = value.trim().strip_suffix("kB")?.trim().parse().ok()?;
         Some((name.to_owned(), kib.checked_mul(1024)?))
     };
-    text.lines().filter_map(line).collect()
+    order::map(text.lines().filter_map(line))
 }
 
 fn memory_events(root: &ProcRoot) -> Counters {
     let text = root.read_optional("proc/vmstat").unwrap_or_default();
     let wanted = |name: &str| MEMORY_EVENTS.contains(&name) || name.starts_with("allocstall");
     let counters = parse_pairs(&text).into_iter().filter(|(name, _)| wanted(name));
-    counters.map(|(name, value)| (name, Delta::at(value))).collect()
+    order::map(counters.map(|(name, value)| (name, Delta::at(value))))
 }

@@ -179,7 +179,7 @@ fn latecomers(options: &Options, evidence: &mut Evidence) {
     let late: BTreeSet<u64> = counted.filter(|id| !known.contains(id)).collect();
     for (id, name) in namespaces::late(&options.root, &late) {
         let why = "it was not in sight when the window began";
-        let blind = OF_NAMESPACES.iter().map(|plane| (*plane, why.to_owned())).collect();
+        let blind = weir_text::order::map(OF_NAMESPACES.iter().map(|plane| (*plane, why.to_owned())));
         evidence.namespaces.push(Namespace { id, name, blind, ..Namespace::default() });
     }
 }

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use weir_sys::{Error, NetNs, ProcRoot, Result};
+use weir_text::order;
 
 use super::Scope;
 use containers::Containers;
@@ -90,7 +91,9 @@ pub(super) fn find(root: &ProcRoot, scope: &Scope) -> Result<Vec<Found>> {
                     others.push(open(root, *id, name, traces));
                 }
             }
-            others.sort_by(|a, b| (a.name != "host", &a.name, a.id).cmp(&(b.name != "host", &b.name, b.id)));
+            order::by(&mut others, |a, b| {
+                (a.name != "host", &a.name, a.id).cmp(&(b.name != "host", &b.name, b.id))
+            });
             others.insert(0, first);
             Ok(others)
         }

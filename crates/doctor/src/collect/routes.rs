@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use weir_netlink::{Asking, RouteEntry, RouteKind, Rtnetlink};
 use weir_sys::Result;
+use weir_text::order;
 
 use super::Asked;
 use crate::evidence::{Lookup, RememberedMtu, RouteOutcome, Routes, UnusualRoute};
@@ -27,7 +28,7 @@ pub(super) fn read(asked: &Asked<'_>) -> Result<Routes> {
         |route| note(&mut routes.borrow_mut(), route),
     )?;
     let mut routes = routes.into_inner();
-    routes.remembered.sort_by_key(|r| (r.mtu, r.destination));
+    order::by_key(&mut routes.remembered, |r| (r.mtu, r.destination));
     routes.remembered.truncate(REMEMBERED);
     let policies = net.policies()?;
     routes.policies = policies.iter().filter(|p| !p.is_usual()).map(ToString::to_string).collect();
@@ -45,7 +46,7 @@ fn note(routes: &mut Routes, route: RouteEntry) {
         let RouteEntry { destination, interface, expires_s, .. } = route;
         routes.remembered.push(RememberedMtu { destination, mtu, interface, expires_s });
         if routes.remembered.len() >= 8 * REMEMBERED {
-            routes.remembered.sort_by_key(|r| r.mtu);
+            order::by_key(&mut routes.remembered, |r| r.mtu);
             routes.remembered.truncate(REMEMBERED);
         }
         return;
@@ -270,7 +271,7 @@ mod tests {
             };
             note(&mut routes, route);
         }
-        routes.remembered.sort_by_key(|r| r.mtu);
+        order::by_key(&mut routes.remembered, |r| r.mtu);
         routes.remembered.truncate(REMEMBERED);
         // 7919 and 5000 have no common divisor, so each remainder comes once.
         assert_eq!(routes.remembered_total, 5000);

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use weir_bpf::{RunStatistics, count_run_time};
 use weir_flows::{Error, FlowCounts, NotTracked, Watch, forwarding};
+use weir_text::order;
 
 use super::namespaces::Found;
 use crate::evidence::{Cost, Namespace, Plane, Transit};
@@ -51,7 +52,7 @@ impl Watches {
     /// Begins to watch the namespaces that forward packets, or could. One that cannot be watched is blind, with the reason.
     pub(super) fn begin(namespaces: &mut [(Found, Namespace)]) -> Self {
         let mut forwarders: Vec<_> = namespaces.iter_mut().filter(|(_, n)| may_forward(n)).collect();
-        forwarders.sort_by_key(|(_, namespace)| Reverse(forwarded(namespace)));
+        order::by_key(&mut forwarders, |(_, namespace)| Reverse(forwarded(namespace)));
         let watched = forwarders.len().clamp(1, MOST_NAMESPACES);
         let flows = (FLOWS / watched as u32).min(MOST_FLOWS);
         let mut watches = Vec::new();

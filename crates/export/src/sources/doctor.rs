@@ -10,6 +10,7 @@ use weir_doctor::diagnosis::{Diagnosis, UNEXPLAINED, diagnose};
 use weir_doctor::evidence::Sight;
 use weir_doctor::finding::Severity;
 use weir_sys::Stop;
+use weir_text::order;
 
 use crate::board::Source;
 use crate::page::{Group, Metric, Page};
@@ -89,7 +90,7 @@ impl Doctor {
     /// Watches `scope` in windows of this length.
     pub fn new(scope: Scope, window: Duration) -> Self {
         let ids = causes::all().map(|cause| cause.id).chain([UNEXPLAINED]);
-        let drops = ids.map(|id| (id.to_owned(), 0)).collect();
+        let drops = order::map(ids.map(|id| (id.to_owned(), 0)));
         Doctor { scope, window, sums: Sums { drops, ..Sums::default() } }
     }
 }

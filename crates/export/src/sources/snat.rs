@@ -7,6 +7,7 @@ use std::time::Duration;
 use weir_conntrack::{Pool, Question};
 use weir_flows::Grouping;
 use weir_sys::{ProcRoot, Stop};
+use weir_text::order;
 
 use crate::board::Source;
 use crate::page::{Group, Metric, Page};
@@ -82,7 +83,7 @@ impl SnatPorts {
             }
         }
         let mut fullest: Vec<(Labels, &Pool)> = by_network.into_iter().collect();
-        fullest.sort_by(|a, b| b.1.ratio.total_cmp(&a.1.ratio));
+        order::by(&mut fullest, |a, b| b.1.ratio.total_cmp(&a.1.ratio));
         fullest.truncate(self.destinations);
         fullest
     }

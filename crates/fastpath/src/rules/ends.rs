@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use weir_text::order;
+
 use crate::shared::WEIR_EXCLUSIONS;
 use crate::{Exclusion, Protocol};
 
@@ -198,7 +200,7 @@ impl Matched {
                 ways.push((share, addresses, ports));
             }
         }
-        ways.sort_by(|a, b| a.0.total_cmp(&b.0));
+        order::by(&mut ways, |a, b| a.0.total_cmp(&b.0));
         let most = WEIR_EXCLUSIONS as usize;
         let offers = |addresses: &Values, ports: Option<&Values>| {
             let ports: Vec<_> = match ports {

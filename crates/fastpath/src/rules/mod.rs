@@ -21,6 +21,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use weir_netlink::{iptables, nftables};
 use weir_sys::ProcRoot;
+use weir_text::order;
 
 use self::ends::MatchedFlows;
 use self::walk::Rules;
@@ -98,7 +99,7 @@ fn both(origins: &mut [&mut dyn Rules]) -> Vec<Bypassed> {
             varies |= marks;
         }
         if varies == mark_varies {
-            all.sort_by_key(|found| found.effect);
+            order::by_key(&mut all, |found| found.effect);
             return all;
         }
         mark_varies = varies;

@@ -12,6 +12,7 @@ use std::time::Duration;
 pub use known::bracket;
 use known::{Asked, Known};
 use opened::{Mapped, exchange, known_by, open, open_connection, open_echo, open_syn, question};
+use weir_text::order;
 
 use crate::session::Session;
 use crate::{Arrival, Earlier, Limits, Observations, Side};
@@ -111,7 +112,7 @@ pub(super) fn all(session: &mut Session<'_>, observations: &mut Observations) ->
     connections(session, &known, &mut mappings, &mut plan)?;
     prepare(session, &known, &mut mappings, &mut plan)?;
     reuse::prepare(session, &known, &mut mappings, &mut plan)?;
-    plan.sort_by_key(|planned| planned.due);
+    order::by_key(&mut plan, |planned| planned.due);
     let asked = carry_out(session, &mappings, &plan, &mut |session, asked, sure, rest| {
         observations.idle = Some(known.with(asked, sure, limit, Some(rest)));
         session.seen(observations, None)

@@ -1,5 +1,7 @@
 //! A metric over the values of a sweep: a mark with its 95 % interval at each value, joined along each line.
 
+use weir_text::order;
+
 use crate::chart::axis::Axis;
 use crate::chart::{Area, STYLES, begin, grid_x, grid_y, label, legend, line_path, marker, path};
 use crate::curves::{Curve, Line, Spot, figure};
@@ -94,7 +96,7 @@ fn draw_line(out: &mut Markup, area: &Area, (x, y): (&Across, &Axis), line: &Lin
     let style = line.style % STYLES;
     let mut seen: Vec<(f64, &weir_record::results::Estimate)> =
         line.spots.iter().filter_map(|s| Some((s.at, s.estimate.as_ref()?))).collect();
-    seen.sort_by(|a, b| a.0.total_cmp(&b.0));
+    order::by(&mut seen, |a, b| a.0.total_cmp(&b.0));
     let across = |at: f64| area.x(&x.axis, x.place(at));
     let points = seen.iter().map(|(at, e)| (across(*at), area.y(y, e.center)));
     path(out, &format!("curve v{style}"), &line_path(points));

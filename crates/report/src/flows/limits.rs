@@ -1,6 +1,7 @@
 //! Who limited senders: shares of their time, and the rows of their table.
 
 use weir_record::flows::{FlowsRecording, FlowsSide, RecordedLimits};
+use weir_text::order;
 use weir_text::units::{self, Unit};
 
 /// Heads of the table of limits behind the word.
@@ -48,7 +49,7 @@ pub(super) fn sentence(recording: &FlowsRecording) -> Option<String> {
     let total: f64 = times.iter().sum();
     let mut shares: Vec<(&str, f64)> = RecordedLimits::WORDS.into_iter().zip(times).collect();
     shares.retain(|(_, time)| *time > 0.0 && *time >= LEAST * total);
-    shares.sort_by(|a, b| b.1.total_cmp(&a.1));
+    order::by(&mut shares, |a, b| b.1.total_cmp(&a.1));
     let words: Vec<String> =
         shares.iter().map(|(word, time)| format!("{word} {:.0} %", 100.0 * time / total)).collect();
     let who = subject(recording);

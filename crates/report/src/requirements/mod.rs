@@ -7,6 +7,7 @@ mod render;
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use weir_text::order;
 
 pub use render::{requirements_html, requirements_markdown, requirements_terminal};
 
@@ -166,7 +167,7 @@ impl Requirements {
         }
         let mut rows: Vec<Row<'_>> = ids.into_iter().filter_map(|id| self.row(id)).collect();
         // Stable: rows of one rank keep the order of the standards.
-        rows.sort_by_key(|row| (!row.differs(), row.worst()));
+        order::by_key(&mut rows, |row| (!row.differs(), row.worst()));
         rows
     }
 
@@ -192,7 +193,7 @@ impl Requirements {
                 all.push(Broken { id, source, breaks, fails, partly });
             }
         }
-        all.sort_by_key(|broken| std::cmp::Reverse((broken.fails.len(), broken.partly.len())));
+        order::by_key(&mut all, |broken| std::cmp::Reverse((broken.fails.len(), broken.partly.len())));
         all
     }
 

@@ -7,6 +7,7 @@ use weir_report::requirements::{
     verdict_word,
 };
 use weir_text::layout::Terminal;
+use weir_text::order;
 use weir_text::page::{Page, Tone};
 
 use super::saved::Saved;
@@ -134,7 +135,7 @@ fn compare(
             });
         }
     }
-    changes.sort_by_key(|change| change.direction);
+    order::by_key(&mut changes, |change| change.direction);
     let alone = |all: &Requirements, taken: &dyn Fn(&Subject) -> bool| -> Vec<String> {
         all.subjects.iter().filter(|s| !taken(s)).map(|s| s.name.clone()).collect()
     };

@@ -6,6 +6,7 @@ use weir_nat::served::{EndOfPorts, PortChoice};
 use weir_nat::table::{Line, NatKind};
 use weir_nat::{Compliance, Table};
 use weir_text::layout::Terminal;
+use weir_text::order;
 use weir_text::page::{Page, Tone};
 
 use super::document::{Measured, NatCheck, NatCheckServer, NatPortsSeen, Path};
@@ -157,15 +158,15 @@ fn groups(page: &mut Page, table: &Table) {
             _ => 2,
         })
     };
-    let mut order = Group::ALL;
+    let mut groups = Group::ALL;
     // Stable: groups of one rank keep the order of the RFCs.
-    order.sort_by_key(|group| worst(*group));
-    for group in order {
+    order::by_key(&mut groups, |group| worst(*group));
+    for group in groups {
         let mut lines: Vec<&Line> = table.rows.iter().filter(|line| line.group == group).collect();
         if lines.is_empty() {
             continue;
         }
-        lines.sort_by_key(|line| line.judgement.verdict);
+        order::by_key(&mut lines, |line| line.judgement.verdict);
         page.gap();
         page.line(group.title(), 0, Some(Tone::Title));
         let (untestable, shown): (Vec<&Line>, Vec<&Line>) =

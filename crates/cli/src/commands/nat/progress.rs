@@ -98,7 +98,9 @@ impl ProgressFile {
                 let path = path.display();
                 Failure::usage(format!("{path}: {why}; remove the file, or name another one"))
             };
-            let found = serde_json::from_slice::<Content>(&found).ok().filter(|found| found.format == FORMAT);
+            let found =
+                str::from_utf8(&found).ok().and_then(|text| serde_json::from_str::<Content>(text).ok());
+            let found = found.filter(|found| found.format == FORMAT);
             let found =
                 found.ok_or_else(|| refused("not the progress of a `weir nat lab`, or a damaged one"))?;
             if let Some(difference) = found.circumstances.difference(&content.circumstances) {

@@ -62,6 +62,14 @@ struct SavedPackets {
     frames: String,
 }
 
+/// What `nat check` has instead of gateways.
+#[derive(Debug, Deserialize)]
+struct SavedCheck {
+    server: SavedServer,
+    kind: SavedKind,
+    rows: Vec<SavedRow>,
+}
+
 /// The server of `nat check`.
 #[derive(Debug, Deserialize)]
 struct SavedServer {
@@ -73,32 +81,29 @@ impl Saved {
     pub(super) fn read(path: &Path) -> Result<Self, Failure> {
         let wrong = |why: String| Failure::usage(format!("{}: {why}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
-        let value: Value = serde_json::from_str(&text).map_err(|e| wrong(format!("not JSON: {e}")))?;
-        Saved::of(value).map_err(wrong)
+        Saved::of(&text).map_err(wrong)
     }
 
     /// A result of this run.
     pub(super) fn of_tables(tables: &NatTables) -> Result<Self, Failure> {
-        let value = serde_json::to_value(tables).map_err(Failure::failed)?;
-        serde_json::from_value(value).map_err(Failure::failed)
+        let text = serde_json::to_string(tables).map_err(Failure::failed)?;
+        serde_json::from_str(&text).map_err(Failure::failed)
     }
 
-    fn of(value: Value) -> Result<Self, String> {
-        let schema = value["schema"].as_str().unwrap_or_default().to_owned();
-        let mut saved: Saved = match schema.as_str() {
-            "weir.nat-lab/1" | "weir.nat-check/1" => {
-                serde_json::from_value(value.clone()).map_err(|e| e.to_string())?
-            }
-            _ => return Err("not a result of `weir nat lab --json` or `weir nat check --json`".to_owned()),
-        };
+    fn of(text: &str) -> Result<Self, String> {
+        let value: Value = serde_json::from_str(text).map_err(|e| format!("not JSON: {e}"))?;
+        let schema = value["schema"].as_str().unwrap_or_default();
+        if !matches!(schema, "weir.nat-lab/1" | "weir.nat-check/1") {
+            return Err("not a result of `weir nat lab --json` or `weir nat check --json`".to_owned());
+        }
+        let mut saved: Saved = serde_json::from_str(text).map_err(|e| e.to_string())?;
         if schema == "weir.nat-check/1" {
-            let part = |key: &str| value[key].clone();
-            let server: SavedServer = serde_json::from_value(part("server")).map_err(|e| e.to_string())?;
+            let check: SavedCheck = serde_json::from_str(text).map_err(|e| e.to_string())?;
             saved.gateways.push(SavedGateway {
                 gateway: "the NAT in front of the host".to_owned(),
-                describes: format!("as {} saw it", server.address),
-                kind: serde_json::from_value(part("kind")).map_err(|e| e.to_string())?,
-                rows: serde_json::from_value(part("rows")).map_err(|e| e.to_string())?,
+                describes: format!("as {} saw it", check.server.address),
+                kind: check.kind,
+                rows: check.rows,
             });
         }
         Ok(saved)
@@ -208,15 +213,15 @@ mod tests {
     fn both_documents_are_read_and_others_refused() {
         let lab = json!({"schema": "weir.nat-lab/1", "time": "t", "kernel": "6", "idle_s": 35.0,
                          "gateways": [{"gateway": "g", "describes": "d", "kind": kind(), "rows": rows()}]});
-        let read = Saved::of(lab).unwrap().requirements();
+        let read = Saved::of(&lab.to_string()).unwrap().requirements();
         assert_eq!(read.circumstances, "t, Linux 6, idle times up to 35 s");
         assert_eq!(read.subjects[0].kind, "symmetric (address mapping, unknown filtering)");
         assert_eq!(read.subjects[0].lines[0].source, "RFC 4787 REQ-1, MUST");
         let check = json!({"schema": "weir.nat-check/1", "time": "t", "server": {"address": "192.0.2.7:3478"},
                            "kind": kind(), "rows": rows()});
-        let read = Saved::of(check).unwrap().requirements();
+        let read = Saved::of(&check.to_string()).unwrap().requirements();
         assert_eq!(read.subjects[0].describes, "as 192.0.2.7:3478 saw it");
-        assert!(Saved::of(json!({"schema": "weir.doctor/1"})).is_err());
-        assert!(Saved::of(json!([])).is_err());
+        assert!(Saved::of(r#"{"schema": "weir.doctor/1"}"#).is_err());
+        assert!(Saved::of("[]").is_err());
     }
 }

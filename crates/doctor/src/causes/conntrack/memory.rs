@@ -1,5 +1,7 @@
 //! The tables of connections cost more memory than there is.
 
+use weir_text::order;
+
 use super::refused::{Refused, Where, claims, fact};
 use super::relief;
 use crate::causes::{Cause, EvidenceView, Group};
@@ -73,7 +75,7 @@ fn used(view: &EvidenceView<'_>) -> Option<Finding> {
     let total = view.evidence.machine.memory_bytes.get("MemTotal").copied().filter(|t| *t > 0)?;
     let mut by: Vec<(u64, &Namespace)> =
         view.namespaces().filter_map(|n| Some((relief::count(n)?, n))).collect();
-    by.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
+    order::by_key(&mut by, |(count, _)| std::cmp::Reverse(*count));
     let (_, most) = by.first()?;
     let entries: u64 = by.iter().map(|(count, _)| count).sum();
     let bytes = entries * relief::entry_bytes(most);

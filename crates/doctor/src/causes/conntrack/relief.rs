@@ -5,6 +5,7 @@ use crate::command::nft::nft;
 use crate::evidence::{Connections, Namespace};
 use crate::finding::{Fact, Fix, Setting};
 use weir_conntrack::names::{self, UDP};
+use weir_text::order;
 
 /// Bytes of an entry with extensions where this kernel does not tell: 256 + 128 on x86-64.
 const ENTRY_BYTES: u64 = 384;
@@ -209,7 +210,7 @@ pub(super) fn holders(namespace: &Namespace) -> Vec<Fact> {
     let of = |n: u64| format!("{n} ({:.0} %)", 100.0 * n as f64 / table.read as f64);
     let mut facts = Vec::new();
     let mut states: Vec<_> = table.states.iter().collect();
-    states.sort_by_key(|(name, n)| (std::cmp::Reverse(**n), *name));
+    order::by_key(&mut states, |(name, n)| (std::cmp::Reverse(**n), *name));
     let list: Vec<String> = states.iter().take(4).map(|(name, n)| format!("{name} {}", of(**n))).collect();
     facts.push(Fact::seen(Table, format!("of {} entries: {}", table.read, list.join(", "))));
     if !table.sources.is_empty() {

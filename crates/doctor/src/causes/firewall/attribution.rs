@@ -1,6 +1,8 @@
 //! Who is charged with the packets that netfilter dropped: each rule and policy with the packets it can have thrown away,
 //! by its counter, by the samples that the rules were asked about, or by both.
 
+use weir_text::order;
+
 use crate::causes::EvidenceView;
 use crate::evidence::{
     Backend, Blame, Chain, Delta, DropGroup, Missed, Namespace, Rule, RuleVerdict, Ruleset, Sample, SetState,
@@ -81,7 +83,7 @@ pub(super) fn attributions<'a>(
     attributions.extend(court.by_samples());
     attributions.retain(|c| c.packets > 0);
     court.round_up(&mut attributions);
-    attributions.sort_by_key(|c| std::cmp::Reverse(c.packets));
+    order::by_key(&mut attributions, |c| std::cmp::Reverse(c.packets));
     attributions
 }
 
@@ -116,7 +118,7 @@ impl<'a> Court<'_, 'a> {
         }
         attributions.retain(|(_, _, counter, _)| counter.change() > 0);
         // Those with samples first: which groups are theirs is known.
-        attributions.sort_by_key(|(_, _, _, blame)| blame.is_empty());
+        order::by_key(&mut attributions, |(_, _, _, blame)| blame.is_empty());
         let attribution = |(rule, chain, counter, blame): (_, _, Delta, Vec<&'a Blame>)| {
             let mut attribution = self.attribution(rule, chain, &blame);
             attribution.packets = counter.change();

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use weir_text::order;
+
 use super::attribution::{DropAttribution, Matter, attributions};
 use super::impact::{self, Pattern};
 use crate::causes::EvidenceView;
@@ -116,7 +118,7 @@ fn facts(attribution: &DropAttribution<'_>) -> Vec<Fact> {
 pub(super) fn example(attribution: &DropAttribution<'_>) -> Option<Tuple> {
     let mut tuples: Vec<Tuple> = attribution.samples.iter().filter_map(|s| s.tuple()).collect();
     // Ports of clients differ from packet to packet; the packets share the service.
-    tuples.sort_unstable_by_key(|t| (t.source, t.destination, t.protocol, t.destination_port));
+    order::by_key(&mut tuples, |t| (t.source, t.destination, t.protocol, t.destination_port));
     let same = |a: &Tuple, b: &Tuple| {
         (a.source, a.destination, a.protocol, a.destination_port)
             == (b.source, b.destination, b.protocol, b.destination_port)

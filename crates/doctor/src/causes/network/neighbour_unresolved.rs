@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use weir_text::order;
+
 use super::ipv6;
 use super::ways::{groups_as_facts, is_on_link, lookup, name_of};
 use crate::causes::{Cause, EvidenceView, Group, Taken};
@@ -94,7 +96,7 @@ fn on_interface(
     let mut wanted: Vec<IpAddr> = samples().filter_map(|s| next_hop(namespace, s)).collect();
     wanted.sort_unstable();
     let mut runs: Vec<_> = wanted.chunk_by(|a, b| a == b).map(|run| (run.len(), run[0])).collect();
-    runs.sort_by_key(|run| std::cmp::Reverse(run.0));
+    order::by_key(&mut runs, |run| std::cmp::Reverse(run.0));
     let scan = runs.len() >= SCAN || silent.len() >= SCAN;
     let convicted = |hop: &IpAddr| silent.contains(hop);
     let hop = runs

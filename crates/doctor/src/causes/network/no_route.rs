@@ -1,5 +1,7 @@
 //! There is no route to where packets want to go.
 
+use weir_text::order;
+
 use super::ipv6;
 use super::ways::{Loss, host_network, ip, is_policy, lookup, share};
 use crate::causes::{Cause, EvidenceView, Group, Taken};
@@ -107,9 +109,9 @@ fn destinations(namespace: &Namespace, taken: &Taken<'_>) -> Vec<Tuple> {
     let samples = taken.groups.iter().flat_map(|g| &g.samples);
     let mine = samples.filter(|s| lookup(namespace, s).is_none_or(|l| l.outcome == RouteOutcome::NoRoute));
     let mut tuples: Vec<Tuple> = mine.filter_map(Sample::tuple).collect();
-    tuples.sort_unstable_by_key(|t| (t.destination, *t));
+    order::by_key(&mut tuples, |t| (t.destination, *t));
     let mut runs: Vec<_> = tuples.chunk_by(|a, b| a.destination == b.destination).collect();
-    runs.sort_by_key(|run| std::cmp::Reverse(run.len()));
+    order::by_key(&mut runs, |run| std::cmp::Reverse(run.len()));
     runs.into_iter().map(|run| run[0]).collect()
 }
 

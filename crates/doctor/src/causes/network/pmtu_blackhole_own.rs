@@ -1,5 +1,6 @@
 //! This host's firewall drops the errors that path MTU discovery needs.
 
+use weir_text::order;
 use weir_wire::{Icmp, Ipv4, Ipv6};
 
 use super::fragmentation_needed::{clamp, too_long};
@@ -138,7 +139,7 @@ fn rules<'a>(namespace: &'a Namespace, errors: &Taken<'_>) -> Vec<&'a Rule> {
     let mine =
         |group| errors.claims.iter().any(|c| matches!(c, Claim::Drops { group: g, .. } if *g == group));
     let mut blamed: Vec<_> = ruleset.blame.iter().filter(|b| mine(b.group)).collect();
-    blamed.sort_by(|a, b| b.share.total_cmp(&a.share));
+    order::by(&mut blamed, |a, b| b.share.total_cmp(&a.share));
     blamed
         .iter()
         .filter_map(|b| ruleset.rules.get(b.rule?))

@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use weir_text::order;
+
 use crate::causes::{EvidenceView, Taken};
 use crate::evidence::{DropGroup, Interface, Lookup, Namespace, Plane, RouteOutcome, Sample};
 use crate::finding::{Claim, Confidence, Fact, Finding};
@@ -72,7 +74,7 @@ pub(super) fn groups_as_facts(taken: &Taken<'_>) -> Vec<Fact> {
             None => ways.push((&group.reason, &group.location, *packets)),
         }
     }
-    ways.sort_by_key(|w| std::cmp::Reverse(w.2));
+    order::by_key(&mut ways, |w| std::cmp::Reverse(w.2));
     let fact = |(reason, location, packets): &(&str, &str, u64)| {
         Fact::seen(Plane::Drops, format!("{packets} packets dropped as {reason} in {location}()"))
     };

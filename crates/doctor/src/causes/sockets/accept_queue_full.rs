@@ -1,5 +1,7 @@
 //! A program does not accept its connections as fast as they come.
 
+use weir_text::order;
+
 use super::fixes::pid;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
@@ -48,7 +50,7 @@ pub(super) fn is_over(listener: &Listener) -> bool {
 pub(super) fn refusing(namespace: &Namespace) -> Vec<&Listener> {
     let listeners = namespace.sockets.iter().flat_map(|s| &s.listeners);
     let mut found: Vec<&Listener> = listeners.filter(|l| is_over(l) || l.drops.change() > 0).collect();
-    found.sort_by_key(|l| std::cmp::Reverse((is_over(l), l.drops.change())));
+    order::by_key(&mut found, |l| std::cmp::Reverse((is_over(l), l.drops.change())));
     found
 }
 

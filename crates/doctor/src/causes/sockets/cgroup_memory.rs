@@ -1,5 +1,7 @@
 //! A control group has no memory left for its sockets.
 
+use weir_text::order;
+
 use super::memory::Limits;
 use super::tcp_memory::BY_SMALLER_WINDOWS;
 use crate::causes::{Cause, EvidenceView, Group};
@@ -51,7 +53,7 @@ fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
     let machine = &view.evidence.machine;
     let mut hit: Vec<&CgroupThrottle> =
         machine.throttled.iter().filter(|g| g.memory_max.change() > 0).collect();
-    hit.sort_by_key(|g| std::cmp::Reverse(g.memory_max.change()));
+    order::by_key(&mut hit, |g| std::cmp::Reverse(g.memory_max.change()));
     let Some(worst) = hit.first() else { return Vec::new() };
     view.namespaces().filter_map(|n| in_namespace(view, n, worst, hit.len())).collect()
 }

@@ -1,5 +1,7 @@
 //! IPsec policy refuses packets.
 
+use weir_text::order;
+
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{DropGroup, Namespace, Plane};
@@ -61,7 +63,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     let taken = view.take(namespace, |d| d.reason == "XFRM_POLICY" || is_encrypted(d));
     let counters = namespace.counters.iter().filter(|(name, c)| name.starts_with("xfrm.") && c.change() > 0);
     let mut moved: Vec<_> = counters.collect();
-    moved.sort_by_key(|(_, c)| std::cmp::Reverse(c.change()));
+    order::by_key(&mut moved, |(_, c)| std::cmp::Reverse(c.change()));
     let counted: u64 = moved.iter().map(|(_, c)| c.change()).sum();
     let lost = taken.packets.max(counted);
     if lost == 0 {

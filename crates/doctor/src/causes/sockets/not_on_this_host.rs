@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use weir_text::order;
+
 use crate::causes::lost_here::{LOSES_HERE, lost_here};
 use crate::causes::{Cause, EvidenceView, Group, transit};
 use crate::command::sh;
@@ -183,7 +185,7 @@ fn remotes(view: &EvidenceView<'_>, namespace: &Namespace) -> Vec<(IpAddr, u64)>
         }
     }
     let mut remotes: Vec<_> = by_remote.into_iter().collect();
-    remotes.sort_by_key(|(_, times)| std::cmp::Reverse(*times));
+    order::by_key(&mut remotes, |(_, times)| std::cmp::Reverse(*times));
     remotes
 }
 

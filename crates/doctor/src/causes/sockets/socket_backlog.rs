@@ -1,5 +1,7 @@
 //! Segments come faster than a socket that is in use can take them.
 
+use weir_text::order;
+
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{Namespace, Plane};
@@ -50,7 +52,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
         finding.seen(Plane::Drops, text);
     }
     let mut flows: Vec<_> = namespace.sockets.iter().flat_map(|s| &s.tcp).collect();
-    flows.sort_by_key(|f| std::cmp::Reverse(f.bytes_received.change()));
+    order::by_key(&mut flows, |f| std::cmp::Reverse(f.bytes_received.change()));
     for flow in flows.iter().take(3).filter(|f| f.bytes_received.change() > 0) {
         let process = flow.process.as_deref().unwrap_or("a process that is not known");
         let text = format!("{process} received {} bytes on {}", flow.bytes_received.change(), flow.local);

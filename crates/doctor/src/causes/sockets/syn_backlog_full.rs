@@ -1,5 +1,7 @@
 //! Too many connections are half made.
 
+use weir_text::order;
+
 use super::accept_queue_full::named;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
@@ -51,7 +53,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     let cookies = grew("tcpext.TCPReqQFullDoCookies");
     let mut crowded: Vec<&Listener> =
         namespace.sockets.iter().flat_map(|s| &s.listeners).filter(|l| l.half_open > 0).collect();
-    crowded.sort_by_key(|l| std::cmp::Reverse(l.half_open));
+    order::by_key(&mut crowded, |l| std::cmp::Reverse(l.half_open));
     // A handful of refusals without a half-made connection in sight has other reasons (no route back, no memory).
     let known = grew("tcpext.TCPReqQFullDrop") > 0 || !crowded.is_empty();
     if cookies == 0 && (refused == 0 || !known) {

@@ -1,5 +1,7 @@
 //! A UDP socket has no room for what comes.
 
+use weir_text::order;
+
 use super::fixes::pid;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
@@ -43,7 +45,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     }
     let sockets = namespace.sockets.iter().flat_map(|s| &s.udp).filter(|s| s.drops.change() > 0);
     let mut losing: Vec<&UdpSocket> = sockets.collect();
-    losing.sort_by_key(|s| std::cmp::Reverse(s.drops.change()));
+    order::by_key(&mut losing, |s| std::cmp::Reverse(s.drops.change()));
     let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.claims = view.claims(namespace, &taken, "udp.RcvbufErrors", counted);
     finding.missing = view.missing(namespace, &[Plane::Sockets]);

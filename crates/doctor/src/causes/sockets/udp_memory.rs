@@ -1,5 +1,7 @@
 //! All UDP sockets together have used up their memory.
 
+use weir_text::order;
+
 use super::memory::Limits;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
@@ -51,7 +53,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
         finding.confidence = if used * 10 >= limits.most * 8 { Confidence::High } else { Confidence::Medium };
     }
     let mut sockets: Vec<_> = namespace.sockets.iter().flat_map(|s| &s.udp).collect();
-    sockets.sort_by_key(|s| std::cmp::Reverse(s.queued_bytes));
+    order::by_key(&mut sockets, |s| std::cmp::Reverse(s.queued_bytes));
     for socket in sockets.iter().take(3) {
         let process = socket.process.as_deref().unwrap_or("a process that is not known");
         let text = format!("{} of {process} holds {} bytes", socket.local, socket.queued_bytes);

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weir_bpf::{Btf, Object};
+use weir_text::order;
 
 use super::shared::{
     WEIR_RESET_RECEIVED, WEIR_RESET_SENT, WEIR_RETRANSMIT, WEIR_RETRANSMIT_SYNACK, WeirFlow, WeirFlowSum,
@@ -59,7 +60,7 @@ pub(super) fn read(object: &Object, evidence: &mut Evidence) -> Result<(), weir_
     }
     let lost = object.map("lost")?.all_by_cpu::<u32, WeirLost>()?;
     evidence.cost.events_lost += lost.iter().flat_map(|(_, by_cpu)| by_cpu).map(|l| l.packets).sum::<u64>();
-    events.sort_by_key(|e| std::cmp::Reverse(e.times));
+    order::by_key(&mut events, |e| std::cmp::Reverse(e.times));
     evidence.flows = events;
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use weir_bpf::{Btf, Object, Plain};
 use weir_sys::ProcRoot;
 use weir_sys::kallsyms::Symbols;
+use weir_text::order;
 
 use super::reasons::Reasons;
 use super::shared::{WeirFront, WeirGroup, WeirLost, WeirSample, WeirSampleKey, WeirSum};
@@ -129,7 +130,7 @@ fn merge(
     }
     let mut groups: Vec<DropGroup> = merged.into_iter().map(|(name, sum)| named(name, sum)).collect();
     groups.retain(|g| g.packets > 0);
-    groups.sort_by_key(|g| std::cmp::Reverse(g.packets));
+    order::by_key(&mut groups, |g| std::cmp::Reverse(g.packets));
     groups
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use weir_sys::procfs::{Interrupt, parse_interrupts};
 use weir_sys::{ProcRoot, Result};
+use weir_text::order;
 
 use crate::evidence::{Core, Counters, Delta, Sight, counters_since};
 
@@ -56,7 +57,7 @@ fn named(ticks: &weir_sys::procfs::CpuTicks) -> Counters {
         ("softirq", ticks.softirq),
         ("steal", ticks.steal),
     ];
-    values.into_iter().map(|(name, value)| (name.to_owned(), Delta::at(value))).collect()
+    order::map(values.into_iter().map(|(name, value)| (name.to_owned(), Delta::at(value))))
 }
 
 /// Interrupts of the devices behind interfaces, by number. A virtio device has those of the PCI device that it is on.

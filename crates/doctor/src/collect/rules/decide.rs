@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use weir_netlink::nftables::{Asker, Element, Family, Hook, Tables};
+use weir_text::order;
 
 use super::listing::Lister;
 use super::matching::AskSet;
@@ -308,7 +309,7 @@ impl GroupAnswers {
                     .collect(),
             });
         }
-        blame.sort_by(|a, b| {
+        order::by(&mut blame, |a, b| {
             b.share.total_cmp(&a.share).then(a.rule.cmp(&b.rule)).then(a.chain.cmp(&b.chain))
         });
         for one in &blame {

@@ -14,6 +14,7 @@ use std::ops::ControlFlow;
 use weir_netlink::Protocol;
 use weir_netlink::sock_diag::{Query, dump, state};
 use weir_sys::{ProcRoot, Result};
+use weir_text::order;
 
 use super::Asked;
 use crate::evidence::{Delta, Earlier, FileLimit, Listener, Sockets, UdpSocket};
@@ -216,7 +217,7 @@ fn describe_listeners(
             listener.half_open += count;
         }
     }
-    listeners.sort_by_key(|(l, _)| std::cmp::Reverse((l.drops.change(), l.queued, l.half_open)));
+    order::by_key(&mut listeners, |(l, _)| std::cmp::Reverse((l.drops.change(), l.queued, l.half_open)));
     for (listener, inode) in listeners.into_iter().take(DESCRIBED) {
         let troubled = listener.drops.change() > 0 || listener.queued > 0 || listener.half_open > 0;
         inodes.listeners.push(if troubled { inode } else { 0 });
@@ -250,7 +251,7 @@ fn read_udp(
         }
         ControlFlow::Continue(())
     })?;
-    found.sort_by_key(|(s, _)| std::cmp::Reverse((s.drops.change(), s.queued_bytes)));
+    order::by_key(&mut found, |(s, _)| std::cmp::Reverse((s.drops.change(), s.queued_bytes)));
     for (socket, inode) in found.into_iter().take(DESCRIBED) {
         inodes.udp.push(inode);
         sockets.udp.push(socket);

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_netlink::sock_diag::state;
 use weir_sys::procfs::PlainSocket;
 use weir_sys::{ProcRoot, Result, sysctl};
+use weir_text::order;
 
 use super::{DESCRIBED, Inodes, drops_since};
 use crate::evidence::{Delta, Earlier, Listener, Sockets, UdpSocket};
@@ -29,7 +30,7 @@ pub(super) fn end_tcp(root: &ProcRoot, sockets: &mut Sockets, inodes: &mut Inode
         *half_open.entry(socket.local.port()).or_default() += u32::from(socket.state == state::SYN_RECV);
     }
     sockets.established = sockets.tcp_states.get(&state::ESTABLISHED).copied().unwrap_or(0);
-    listening.sort_by_key(|s| std::cmp::Reverse(s.receive_queue));
+    order::by_key(&mut listening, |s| std::cmp::Reverse(s.receive_queue));
     for socket in listening.into_iter().take(DESCRIBED) {
         inodes.listeners.push(if socket.receive_queue > 0 { socket.inode } else { 0 });
         sockets.listeners.push(Listener {

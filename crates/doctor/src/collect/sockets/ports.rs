@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use weir_netlink::sock_diag::{Entry, state};
 use weir_sys::{ProcRoot, sysctl};
+use weir_text::order;
 
 use crate::evidence::PortsInUse;
 
@@ -72,7 +73,7 @@ impl<'a> Ports<'a> {
                 time_wait: used.time_wait.into(),
             })
             .collect();
-        found.sort_by_key(|p| (std::cmp::Reverse(p.used), p.local, p.remote));
+        order::by_key(&mut found, |p| (std::cmp::Reverse(p.used), p.local, p.remote));
         found.truncate(DESCRIBED);
         found
     }

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use weir_flows::{FlowCounts, RoundTrips, SideCounts, end_of_bucket, masked};
 use weir_stats::loss;
+use weir_text::order;
 
 use crate::evidence::{Queueing, Repeated, SilentPort, StuckHost, TransitNetwork};
 
@@ -74,7 +75,7 @@ pub(super) fn networks(flows: &[FlowCounts]) -> (Vec<TransitNetwork>, u64) {
     }
     let mut networks: Vec<TransitNetwork> = sums.into_iter().map(|(key, sum)| sum.finish(key)).collect();
     let lost = |n: &TransitNetwork| n.lost_to.lost + n.lost_from.lost + n.unanswered;
-    networks.sort_by_key(|n| Reverse((lost(n), n.bytes)));
+    order::by_key(&mut networks, |n| Reverse((lost(n), n.bytes)));
     let more = networks.len().saturating_sub(MOST_NETWORKS) as u64;
     networks.truncate(MOST_NETWORKS);
     (networks, more)
@@ -204,7 +205,7 @@ impl Sum {
         let example = self.hosts.iter().max_by_key(|(_, host)| host.lost).map(|(address, _)| *address);
         let stuck = self.hosts.iter().filter(|(_, host)| host.long + host.short > 0);
         let mut stuck: Vec<StuckHost> = stuck.map(|(address, host)| host.finish(*address)).collect();
-        stuck.sort_by_key(|host| Reverse(host.long));
+        order::by_key(&mut stuck, |host| Reverse(host.long));
         stuck.truncate(MOST_HOSTS);
         TransitNetwork {
             network: format!("{network}/{length}"),

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use weir_text::order;
+
 use super::{MARGIN, Planned, Purpose, STEP};
 use crate::observed::{Idle, IdleTry, PortReuse, Refresh};
 
@@ -118,7 +120,7 @@ impl Known {
                 sure: a.alive || sure,
             });
             let mut tries: Vec<IdleTry> = self.tries(purpose).iter().copied().chain(new).collect();
-            tries.sort_by(|a, b| a.idle_s.total_cmp(&b.idle_s));
+            order::by(&mut tries, |a, b| a.idle_s.total_cmp(&b.idle_s));
             tries
         };
         let unanswered = tries(Purpose::Unanswered);
