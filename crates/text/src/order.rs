@@ -1,8 +1,8 @@
 //! Rows and maps in order, by one sort for all types.
 //!
 //! The standard library compiles a sort of several kilobytes for each type and each order. Most of weir's sorts order some dozen
-//! rows for a table, so they share one here, which costs a call for each comparison. What orders millions of values, again and
-//! again, uses the standard library's.
+//! rows for a table, so they share one here, which costs a call for each comparison. Sorts of millions of values use the
+//! standard library's.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;

@@ -62,7 +62,7 @@ struct SavedPackets {
     frames: String,
 }
 
-/// What `nat check` has instead of gateways.
+/// The part of `nat check` that stands for gateways.
 #[derive(Debug, Deserialize)]
 struct SavedCheck {
     server: SavedServer,
