@@ -70,7 +70,7 @@ mod tests {
             let rows: Vec<(u8, String)> = keys.iter().enumerate().map(|(n, key)| (*key, n.to_string())).collect();
             let (mut found, mut expected) = (rows.clone(), rows.clone());
             by(&mut found, |a, b| b.0.cmp(&a.0));
-            expected.sort_by(|a, b| b.0.cmp(&a.0));
+            expected.sort_by_key(|row| Reverse(row.0));
             prop_assert_eq!(&found, &expected);
 
             let (mut found, mut expected) = (rows.clone(), rows);
