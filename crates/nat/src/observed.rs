@@ -1,15 +1,19 @@
 //! The results of experiments, without any judgement.
 
+mod idle;
 mod ipv6;
 mod published;
+mod tcp;
 
 use std::net::{IpAddr, SocketAddr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use idle::{Idle, IdleTry, PortReuse, Refresh};
 pub use ipv6::Ipv6Path;
 pub use published::{PublishedPort, PublishedPorts};
+pub use tcp::{SegmentTrip, Simultaneous, TcpCarriage, TcpOptions, TcpSequence, Unsolicited};
 
 /// All that was seen of one NAT. A field is `None` if its experiment was not made.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -162,99 +166,6 @@ pub struct Hairpin {
     pub answered: Option<Answered>,
 }
 
-/// Idle times of mappings.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Idle {
-    /// Longest time that was tried, s.
-    pub limit_s: f64,
-    /// UDP mappings with one packet out and nothing back.
-    pub unanswered: Vec<IdleTry>,
-    /// UDP mappings with packets both ways over more than two seconds.
-    pub answered: Vec<IdleTry>,
-    /// Echo requests whose reply comes late.
-    pub icmp: Vec<IdleTry>,
-    /// SYNs whose answer comes late.
-    pub tcp_opening: Vec<IdleTry>,
-    /// Established connections of TCP.
-    pub tcp_established: Vec<IdleTry>,
-    /// Connections of which the inside end has sent its FIN.
-    pub tcp_half_closed: Vec<IdleTry>,
-    /// Connections with a reset from outside.
-    pub tcp_reset_in: Vec<IdleTry>,
-    /// Connections with a reset from inside.
-    pub tcp_reset_out: Vec<IdleTry>,
-    /// A UDP mapping with one more packet from inside.
-    pub refreshed_out: Option<Refresh>,
-    /// A UDP mapping with one more packet from outside.
-    pub refreshed_in: Option<Refresh>,
-    /// Outside ports of one host, and what the other one got later.
-    pub port_reuse: Vec<PortReuse>,
-}
-
-/// One mapping that was left alone, then sent to from outside.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct IdleTry {
-    /// Time since its last packet, s: the least that it can have been.
-    pub idle_s: f64,
-    /// How much longer it may have been, s: this host was that late to send, or to see an arrival.
-    #[serde(default)]
-    pub late_s: f64,
-    /// The packet from outside reached the host.
-    pub alive: bool,
-    /// The path carried a control packet, where it did not.
-    pub sure: bool,
-}
-
-/// A mapping that got one more packet before its idle time ended, and was sent to after it.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Refresh {
-    /// Time of the packet, s; below the idle time.
-    pub packet_at_s: f64,
-    /// Time of the packet from outside that asked for it, s; above the idle time.
-    pub asked_at_s: f64,
-    /// The mapping was still there.
-    pub alive: bool,
-    /// The path carried a control packet, where it was not.
-    pub sure: bool,
-}
-
-/// An inside port of one host that the other one uses later, to the same destination.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct PortReuse {
-    /// Outside endpoint of the first host.
-    pub first: SocketAddr,
-    /// Inside endpoint of the second one.
-    pub inside: SocketAddr,
-    /// Its packet's time after the first host's only packet, s.
-    pub after_s: f64,
-    /// Outside endpoint with which that arrived; `None` if it did not.
-    pub second: Option<SocketAddr>,
-}
-
-/// Two SYNs that cross (RFC 9293 section 3.5): each step tells whether it arrived.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Simultaneous {
-    /// The SYN from inside.
-    pub syn_out: bool,
-    /// The SYN from the contacted endpoint.
-    pub syn_in: bool,
-    /// The SYN and ACK from inside.
-    pub answer_out: bool,
-    /// The SYN and ACK from outside.
-    pub answer_in: bool,
-    /// The path carried a control packet, where one did not arrive.
-    pub sure: bool,
-}
-
-/// The answer to a SYN that no inside host waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Unsolicited {
-    /// The answer; `None` if there was none.
-    pub answered: Option<Answered>,
-    /// Its time after the SYN, or how long was waited for it, s.
-    pub after_s: f64,
-}
-
 /// An echo request from inside and its reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct IcmpQuery {
@@ -404,66 +315,6 @@ pub struct TooLong {
     pub fragmented: bool,
     /// The path carried a control packet, where something did not arrive.
     pub sure: bool,
-}
-
-/// TCP as it is carried.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct TcpCarriage {
-    /// The options of a SYN from inside.
-    pub options: TcpOptions,
-    /// A SYN from inside with data.
-    pub syn_data: SegmentTrip,
-    /// The FIN of the inside host.
-    pub fin: SegmentTrip,
-    /// Data from outside after it.
-    pub data_after_fin: SegmentTrip,
-    /// A reset from outside, of another connection.
-    pub reset: SegmentTrip,
-    /// Data from inside after it.
-    pub data_after_reset: SegmentTrip,
-}
-
-/// The options of a SYN, as they arrived.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct TcpOptions {
-    /// The SYN arrived.
-    pub arrived: bool,
-    /// Maximum segment size as sent, bytes.
-    pub sent_mss: u16,
-    /// The same as seen; `None` without the option.
-    pub mss: Option<u16>,
-    /// The window scale arrived as it was sent.
-    pub window_scale: bool,
-    /// SACK permitted arrived.
-    pub sack_permitted: bool,
-    /// The timestamp arrived as it was sent.
-    pub timestamps: bool,
-    /// The path carried a control packet, where the SYN did not arrive.
-    pub sure: bool,
-}
-
-/// The fate of one segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct SegmentTrip {
-    /// It arrived, with its data.
-    pub arrived: bool,
-    /// The path carried a control packet, where it did not.
-    pub sure: bool,
-}
-
-/// Data and a reset far outside of the window of an open connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct TcpSequence {
-    /// Data from inside.
-    pub out: SegmentTrip,
-    /// They arrived with the sender's inside address.
-    pub leaked: bool,
-    /// Data from outside.
-    pub back: SegmentTrip,
-    /// A reset from outside.
-    pub reset: SegmentTrip,
-    /// Data from outside within the window, after all of these.
-    pub after: SegmentTrip,
 }
 
 /// Two datagrams of two inside hosts to one destination, with the same identification and without DF.

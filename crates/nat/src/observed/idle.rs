@@ -1,0 +1,75 @@
+//! How long mappings live, and what keeps them alive.
+
+use std::net::SocketAddr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Idle times of mappings.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Idle {
+    /// Longest time that was tried, s.
+    pub limit_s: f64,
+    /// UDP mappings with one packet out and nothing back.
+    pub unanswered: Vec<IdleTry>,
+    /// UDP mappings with packets both ways over more than two seconds.
+    pub answered: Vec<IdleTry>,
+    /// Echo requests whose reply comes late.
+    pub icmp: Vec<IdleTry>,
+    /// SYNs whose answer comes late.
+    pub tcp_opening: Vec<IdleTry>,
+    /// Established connections of TCP.
+    pub tcp_established: Vec<IdleTry>,
+    /// Connections of which the inside end has sent its FIN.
+    pub tcp_half_closed: Vec<IdleTry>,
+    /// Connections with a reset from outside.
+    pub tcp_reset_in: Vec<IdleTry>,
+    /// Connections with a reset from inside.
+    pub tcp_reset_out: Vec<IdleTry>,
+    /// A UDP mapping with one more packet from inside.
+    pub refreshed_out: Option<Refresh>,
+    /// A UDP mapping with one more packet from outside.
+    pub refreshed_in: Option<Refresh>,
+    /// Outside ports of one host, and what the other one got later.
+    pub port_reuse: Vec<PortReuse>,
+}
+
+/// One mapping that was left alone, then sent to from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct IdleTry {
+    /// Time since its last packet, s: the least that it can have been.
+    pub idle_s: f64,
+    /// How much longer it may have been, s: this host was that late to send, or to see an arrival.
+    #[serde(default)]
+    pub late_s: f64,
+    /// The packet from outside reached the host.
+    pub alive: bool,
+    /// The path carried a control packet, where it did not.
+    pub sure: bool,
+}
+
+/// A mapping that got one more packet before its idle time ended, and was sent to after it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Refresh {
+    /// Time of the packet, s; below the idle time.
+    pub packet_at_s: f64,
+    /// Time of the packet from outside that asked for it, s; above the idle time.
+    pub asked_at_s: f64,
+    /// The mapping was still there.
+    pub alive: bool,
+    /// The path carried a control packet, where it was not.
+    pub sure: bool,
+}
+
+/// An inside port of one host that the other one uses later, to the same destination.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PortReuse {
+    /// Outside endpoint of the first host.
+    pub first: SocketAddr,
+    /// Inside endpoint of the second one.
+    pub inside: SocketAddr,
+    /// Its packet's time after the first host's only packet, s.
+    pub after_s: f64,
+    /// Outside endpoint with which that arrived; `None` if it did not.
+    pub second: Option<SocketAddr>,
+}
