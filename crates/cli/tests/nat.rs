@@ -107,6 +107,7 @@ fn root_the_kernels_nat_does_what_its_source_says() {
             ("udp-port-range", "meets"),
             ("udp-parity", "meets"),
             ("udp-pooling", "not-testable"),
+            ("tcp-pooling", "not-testable"),
             ("udp-idle-answered", "not-testable"),
             ("tcp-options", "described"),
             ("tcp-syn-data", "meets"),

@@ -201,6 +201,7 @@ fn changed_ports_at_random_meet_the_requirement() {
     let table = table(Behaviour { addresses: [reference::ADDRESSES[0]; 2], ..Behaviour::default() });
     let expected = [
         ("tcp-port-randomness", Compliance::Meets),
+        ("tcp-pooling", Compliance::NotTestable),
         ("udp-pooling", Compliance::NotTestable),
         ("udp-port-randomness", Compliance::Meets),
     ];

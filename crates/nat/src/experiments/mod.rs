@@ -49,7 +49,7 @@ const EXPERIMENTS: &[Named] = &[
     Named("tcp-carriage", segments::carriage, &[]),
     Named("tcp-sequence", sequence::numbers, &["tcp-sequence-check", "tcp-reset-window"]),
     Named("udp-moved", mapping::udp_moved, &["udp-port-randomness"]),
-    Named("tcp-moved", mapping::tcp_moved, &["tcp-port-randomness"]),
+    Named("tcp-moved", mapping::tcp_moved, &["tcp-port-randomness", "tcp-pooling"]),
     Named("icmp-query", icmp::query, &["icmp-query"]),
     Named("icmp-errors", icmp::errors, &[]),
     Named("ip-fields", ip::fields, &["ip-ttl", "ip-dscp-ecn", "ip-dont-fragment"]),

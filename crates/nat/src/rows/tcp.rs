@@ -1,7 +1,7 @@
 //! TCP: RFC 5382.
 
 use super::judge::{fails, made, meets, not_sure, tcp_filtering, tcp_mapping, translates};
-use super::verdicts::{Classes, Judged, filtering, hairpin, hairpin_source, idle, mapping, overloading};
+use super::verdicts::{Classes, Judged, filtering, hairpin, hairpin_source, idle, mapping, overloading, pooling};
 use super::{Group, Level, Row};
 use crate::Observations;
 use crate::observed::{Answered, Idle, IdleTry};
@@ -25,6 +25,18 @@ pub(super) const ROWS: &[Row] = &[
         sent: "SYNs from one port to two addresses, two ports each; three times",
         breaks: "peers cannot connect by TCP through two such NATs",
         judge: |o| mapping(o, &o.tcp_mapping, &o.tcp_collision).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "tcp-pooling",
+        group: Group::Mapping,
+        rfc: 6888,
+        section: "3",
+        requirement: "REQ-2",
+        level: Level::Must,
+        asks: "one inside host has one outside address, for TCP too: a carrier's NAT must, RFC 5382 is silent",
+        sent: "SYNs from the same sixteen ports of two hosts",
+        breaks: "web logins that hold a session to one address end, and FTP servers refuse the data connection",
+        judge: |o| pooling(o, &o.tcp_moved).unwrap_or_else(|e| e),
     },
     Row {
         id: "tcp-overloading",

@@ -1,13 +1,10 @@
 //! UDP: RFC 4787.
 
-use std::collections::BTreeSet;
-use std::net::IpAddr;
-
 use super::judge::{
     does, fails, made, mapping_class, meets, not_sure, not_testable, translates, udp_filtering, udp_mapping,
 };
 use super::verdicts::{
-    Classes, Judged, filtering, hairpin, hairpin_source, idle, mapping, overloading, refresh,
+    Classes, Judged, filtering, hairpin, hairpin_source, idle, mapping, overloading, pooling, refresh,
 };
 use super::{Group, Judgement, Level, Row};
 use crate::Observations;
@@ -41,7 +38,7 @@ pub(super) const ROWS: &[Row] = &[
         asks: "one inside host has one outside address",
         sent: "UDP from sixteen ports of two hosts",
         breaks: "logins and calls that expect one address of a user see several",
-        judge: |o| pooling(o).unwrap_or_else(|e| e),
+        judge: |o| pooling(o, &o.udp_ports).unwrap_or_else(|e| e),
     },
     Row {
         id: "udp-port-preservation",
@@ -228,24 +225,6 @@ fn translations(o: &Observations) -> Result<Vec<(u16, u16)>, Judgement> {
         return Err(not_sure(format!("{} of {} packets did not arrive", all.len() - ports.len(), all.len())));
     }
     Ok(ports)
-}
-
-fn pooling(o: &Observations) -> Judged {
-    translates(o)?;
-    let all = made(&o.udp_ports)?;
-    let of_host = |host: IpAddr| -> BTreeSet<IpAddr> {
-        all.iter().filter(|t| t.inside.ip() == host).filter_map(|t| t.seen.map(|seen| seen.ip())).collect()
-    };
-    let hosts: BTreeSet<IpAddr> = all.iter().map(|t| t.inside.ip()).collect();
-    let pools: Vec<BTreeSet<IpAddr>> = hosts.iter().map(|host| of_host(*host)).collect();
-    let addresses: BTreeSet<IpAddr> = pools.iter().flatten().copied().collect();
-    let widest = pools.iter().map(BTreeSet::len).max().unwrap_or_default();
-    Ok(match (addresses.len(), widest) {
-        (0, _) => not_sure("no packet arrived"),
-        (1, _) => not_testable("the NAT showed one outside address only"),
-        (_, 1) => meets(format!("paired: {} outside addresses, one for each host", addresses.len())),
-        (n, _) => fails(format!("arbitrary: one host had {widest} of {n} outside addresses")),
-    })
 }
 
 fn preservation(o: &Observations) -> Judged {

@@ -1,5 +1,8 @@
 //! Verdicts that UDP and TCP share.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use super::judge::{
     Dependence, common, does, fails, filtering_class, is, made, mapping_class, meets, not_sure, not_testable,
     translates,
@@ -43,6 +46,25 @@ pub(super) fn mapping(
         )),
         _ => Ok(meets(seen)),
     }
+}
+
+/// Ports of one host or two: each host has one outside address.
+pub(super) fn pooling(o: &Observations, ports: &Option<Vec<Translation>>) -> Judged {
+    translates(o)?;
+    let all = made(ports)?;
+    let of_host = |host: IpAddr| -> BTreeSet<IpAddr> {
+        all.iter().filter(|t| t.inside.ip() == host).filter_map(|t| t.seen.map(|seen| seen.ip())).collect()
+    };
+    let hosts: BTreeSet<IpAddr> = all.iter().map(|t| t.inside.ip()).collect();
+    let pools: Vec<BTreeSet<IpAddr>> = hosts.iter().map(|host| of_host(*host)).collect();
+    let addresses: BTreeSet<IpAddr> = pools.iter().flatten().copied().collect();
+    let widest = pools.iter().map(BTreeSet::len).max().unwrap_or_default();
+    Ok(match (addresses.len(), widest) {
+        (0, _) => not_sure("no packet arrived"),
+        (1, _) => not_testable("the NAT showed one outside address only"),
+        (_, 1) => meets(format!("paired: {} outside addresses, one for each host", addresses.len())),
+        (n, _) => fails(format!("arbitrary: one host had {widest} of {n} outside addresses")),
+    })
 }
 
 /// Two inside hosts with one port.

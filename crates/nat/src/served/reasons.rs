@@ -6,7 +6,7 @@ use crate::table::Line;
 use crate::{Compliance, Observations, Row, Table};
 
 /// Rows that need two inside hosts: only a lab has both.
-const TWO_HOSTS: [&str; 4] = ["udp-overloading", "tcp-overloading", "udp-deterministic", "udp-port-reuse"];
+const TWO_HOSTS: [&str; 5] = ["tcp-pooling", "udp-overloading", "tcp-overloading", "udp-deterministic", "udp-port-reuse"];
 /// Rows of TCP whose packets a socket sends only as a part of a whole connection.
 const HALF_OPEN: [&str; 4] =
     ["tcp-hairpin", "tcp-hairpin-source", "tcp-simultaneous-open", "tcp-idle-opening"];

@@ -54,8 +54,10 @@ pub(crate) enum Defect {
     PortsOverlap,
     /// Two hosts get the same port, and what comes in goes to the last one.
     PortsOverload,
-    /// Each mapping gets the next outside address.
+    /// Mappings of one host get different outside addresses.
     PoolArbitrary,
+    /// The same of TCP only.
+    TcpPoolArbitrary,
     /// Ports below 1024 are moved above.
     LowPortsRaised,
     /// Every port becomes the next one.
@@ -173,10 +175,11 @@ pub(crate) enum Defect {
 }
 
 impl Defect {
-    pub(crate) const ALL: [Defect; 60] = [
+    pub(crate) const ALL: [Defect; 61] = [
         Defect::PortsOverlap,
         Defect::PortsOverload,
         Defect::PoolArbitrary,
+        Defect::TcpPoolArbitrary,
         Defect::LowPortsRaised,
         Defect::ParityLost,
         Defect::FilterByPort,

@@ -16,15 +16,20 @@ pub(crate) fn consequences(defect: Defect) -> &'static [(&'static str, Complianc
             ("udp-deterministic", Compliance::Fails),
             ("udp-mapping", Compliance::Partly),
             ("udp-overloading", Compliance::Partly),
+            ("tcp-pooling", Compliance::NotTestable),
             ("udp-pooling", Compliance::NotTestable),
         ],
         Defect::PortsOverload => &[
             ("tcp-overloading", Compliance::Fails),
             ("udp-overloading", Compliance::Fails),
+            ("tcp-pooling", Compliance::NotTestable),
             ("udp-pooling", Compliance::NotTestable),
             ("udp-port-reuse", Compliance::Fails),
         ],
-        Defect::PoolArbitrary => &[("udp-pooling", Compliance::Fails)],
+        Defect::PoolArbitrary => {
+            &[("tcp-pooling", Compliance::Fails), ("udp-pooling", Compliance::Fails)]
+        }
+        Defect::TcpPoolArbitrary => &[("tcp-pooling", Compliance::Fails)],
         Defect::LowPortsRaised => &[("udp-port-range", Compliance::Fails)],
         Defect::ParityLost => &[
             ("udp-parity", Compliance::Fails),
@@ -146,11 +151,13 @@ fn carriage(defect: Defect) -> &'static [(&'static str, Compliance)] {
         // Both defects need one outside address for both hosts.
         Defect::IdKept => &[
             ("ip-identification", Compliance::Fails),
+            ("tcp-pooling", Compliance::NotTestable),
             ("udp-pooling", Compliance::NotTestable),
             ("tcp-port-randomness", Compliance::Meets),
             ("udp-port-randomness", Compliance::Meets),
         ],
         Defect::PortsNextFree => &[
+            ("tcp-pooling", Compliance::NotTestable),
             ("udp-pooling", Compliance::NotTestable),
             ("tcp-port-randomness", Compliance::Fails),
             ("udp-port-randomness", Compliance::Fails),
@@ -193,6 +200,7 @@ fn exhaustion(defect: Defect) -> &'static [(&'static str, Compliance)] {
         }
         Defect::PortsReusedAtOnce => &[
             ("udp-port-reuse", Compliance::Fails),
+            ("tcp-pooling", Compliance::NotTestable),
             ("udp-pooling", Compliance::NotTestable),
             ("tcp-port-randomness", Compliance::Meets),
             ("udp-port-randomness", Compliance::Meets),

@@ -14,7 +14,7 @@ impl Reference {
         if protocol != protocol::UDP {
             return true;
         }
-        let outside = self.ports.address(inside, &self.behaviour);
+        let outside = self.ports.address(protocol, inside, &self.behaviour);
         let full = self.table.count_udp(|m| m.outside.ip() == outside) >= self.behaviour.pool;
         if full && self.has(Defect::ExhaustionEvicts) {
             if let Some(oldest) = self.table.oldest_udp(outside) {
@@ -33,7 +33,7 @@ impl Reference {
         if self.has(Defect::ExhaustionLeaks) {
             return vec![(Side::Outside, packet.clone())];
         }
-        let outside = self.ports.address(from, &self.behaviour);
+        let outside = self.ports.address(packet.header.protocol, from, &self.behaviour);
         if self.has(Defect::ExhaustionShares)
             && let Some(oldest) = self.table.oldest_udp(outside)
         {

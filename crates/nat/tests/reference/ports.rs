@@ -2,6 +2,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use weir_nat::ends::PORT_STEP;
+use weir_wire::protocol;
+
 use super::behaviour::{Behaviour, Defect, PortRule};
 use super::state::Table;
 
@@ -10,12 +13,11 @@ use super::state::Table;
 pub(crate) struct Ports {
     next: u16,
     random: u32,
-    turn: usize,
 }
 
 impl Default for Ports {
     fn default() -> Self {
-        Ports { next: 40_000, random: 0x9e37_79b9, turn: 0 }
+        Ports { next: 40_000, random: 0x9e37_79b9 }
     }
 }
 
@@ -28,8 +30,7 @@ impl Ports {
         behaviour: &Behaviour,
         table: &Table,
     ) -> SocketAddr {
-        let address = self.address(inside, behaviour);
-        self.turn += 1;
+        let address = self.address(protocol, inside, behaviour);
         let taken = |port: u16| {
             let outside = SocketAddr::new(address, port);
             if behaviour.has(Defect::PortsOverload) {
@@ -54,8 +55,12 @@ impl Ports {
     }
 
     /// The outside address that an inside host gets next.
-    pub(crate) fn address(&self, inside: SocketAddr, behaviour: &Behaviour) -> IpAddr {
-        let which = if behaviour.has(Defect::PoolArbitrary) { self.turn + 1 } else { last_byte(inside.ip()) };
+    pub(crate) fn address(&self, protocol: u8, inside: SocketAddr, behaviour: &Behaviour) -> IpAddr {
+        let arbitrary = behaviour.has(Defect::PoolArbitrary)
+            || (protocol == protocol::TCP && behaviour.has(Defect::TcpPoolArbitrary));
+        // By their port: two hosts with one port never meet at one address.
+        let turn = if arbitrary { usize::from(inside.port() / PORT_STEP) } else { 0 };
+        let which = last_byte(inside.ip()) + turn;
         let addresses = behaviour.addresses;
         // A host that shares its port shares its address too.
         let shares = [
