@@ -57,14 +57,14 @@ pub(super) fn errors(session: &mut Session<'_>, observations: &mut Observations)
 }
 
 /// Codes of "unreachable".
-struct Codes {
-    port: u8,
+pub(super) struct Codes {
+    pub(super) port: u8,
     host: u8,
 }
 
 impl Codes {
     /// RFC 792, RFC 4443 section 3.1.
-    fn of(address: IpAddr) -> Self {
+    pub(super) fn of(address: IpAddr) -> Self {
         if address.is_ipv6() { Codes { port: 4, host: 3 } } else { Codes { port: 3, host: 1 } }
     }
 }

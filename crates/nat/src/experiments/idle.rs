@@ -1,6 +1,7 @@
 //! How long mappings live, searched for in parallel: each time has a mapping of its own, because a packet that asks whether a
 //! mapping is there may keep it alive.
 
+mod held;
 mod known;
 mod opened;
 mod reuse;
@@ -9,6 +10,7 @@ use std::collections::HashMap;
 use std::io;
 use std::time::Duration;
 
+use held::Hold;
 pub use known::bracket;
 use known::{Asked, Known};
 use opened::{Mapped, exchange, known_by, open, open_connection, open_echo, open_syn, question};
@@ -52,9 +54,8 @@ enum Purpose {
     ResetIn,
     /// A connection with a reset from inside.
     ResetOut,
-    /// Asks for a mapping that was refreshed once at this time, s.
-    HeldOut(f64),
-    HeldIn(f64),
+    /// Asks for a mapping that got one more packet at this time, s.
+    Held(Hold, f64),
     /// Asks which outside port the other host gets from the same inside one.
     Reused,
 }
@@ -83,8 +84,7 @@ impl Purpose {
             Purpose::HalfClosed => &["tcp-idle-half-closed"],
             Purpose::ResetIn => &["tcp-idle-reset-in"],
             Purpose::ResetOut => &["tcp-idle-reset-out"],
-            Purpose::HeldOut(_) => &["udp-refresh-out"],
-            Purpose::HeldIn(_) => &["udp-refresh-in"],
+            Purpose::Held(hold, _) => hold.rows(),
             Purpose::Reused => &["udp-port-reuse"],
         }
     }
@@ -100,7 +100,7 @@ struct Planned {
     refreshes: bool,
 }
 
-/// RFC 4787 section 4.3, RFC 5382 section 5, RFC 5508 section 3.2, RFC 7857 section 2.2.
+/// RFC 4787 section 4.3, RFC 5382 section 5, RFC 5508 section 3.2, RFC 7857 sections 2.2 and 8.
 pub(super) fn all(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
     let limit = session.conditions().limits.idle;
     if limit < STEP {
@@ -109,8 +109,13 @@ pub(super) fn all(session: &mut Session<'_>, observations: &mut Observations) ->
     let known = Known::of(observations.idle.take());
     let mut mappings = Vec::new();
     let mut plan = Vec::new();
+    // What lives longest is opened first.
+    let of_connections = |base| base == Purpose::Established;
     connections(session, &known, &mut mappings, &mut plan)?;
+    held::prepare(session, &known, of_connections, &mut mappings, &mut plan)?;
     prepare(session, &known, &mut mappings, &mut plan)?;
+    held::prepare(session, &known, |base| !of_connections(base), &mut mappings, &mut plan)?;
+    singles(session, &known, &mut mappings, &mut plan)?;
     reuse::prepare(session, &known, &mut mappings, &mut plan)?;
     order::by_key(&mut plan, |planned| planned.due);
     let asked = carry_out(session, &mappings, &plan, &mut |session, asked, sure, rest| {
@@ -135,7 +140,8 @@ pub fn longest_left(limits: Limits, earlier: &Earlier) -> Duration {
         };
         times.into_iter().filter(move |time| known.leaves_open(purpose, *time)).max()
     };
-    Purpose::TRIED.into_iter().filter_map(open).max().unwrap_or_default()
+    let tried = Purpose::TRIED.into_iter().filter_map(open).max().unwrap_or_default();
+    tried.max(held::longest_left(limits, known))
 }
 
 /// The idle times to try, so far apart as a part of them but near these.
@@ -169,17 +175,6 @@ fn times_of_connections(limits: Limits) -> Vec<Duration> {
     times(limits.connections, 2.0 * RELATIVE_STEP, &NAMED_OF_CONNECTIONS)
 }
 
-/// Times of a single refresh.
-fn refresh_times(limit: Duration) -> Vec<f64> {
-    let mut at = limit.as_secs_f64() / ASKED_AT;
-    let mut times = Vec::new();
-    while at > STEP.as_secs_f64() {
-        times.push(at);
-        at /= REFRESH_RATIO;
-    }
-    times
-}
-
 /// Opens connections of TCP, and plans what is sent to them.
 fn connections(
     session: &mut Session<'_>,
@@ -205,15 +200,14 @@ fn connections(
     Ok(())
 }
 
-/// Opens all other mappings, and plans what is sent to them.
+/// Opens the mappings of UDP with packets both ways, and plans what is sent to them.
 fn prepare(
     session: &mut Session<'_>,
     known: &Known,
     mappings: &mut Vec<Mapped>,
     plan: &mut Vec<Planned>,
 ) -> io::Result<()> {
-    let limit = session.conditions().limits.idle;
-    let times = times(limit, RELATIVE_STEP, &NAMED);
+    let times = times(session.conditions().limits.idle, RELATIVE_STEP, &NAMED);
     let few = thinned(session, &times);
     let first = mappings.len();
     session.about(Purpose::Answered.rows());
@@ -237,40 +231,18 @@ fn prepare(
             refreshes: false,
         });
     }
-    // A port that never ends needs no refresh.
-    let refreshes = if session.conditions().published.is_some() { Vec::new() } else { refresh_times(limit) };
-    let held = refreshes.into_iter().flat_map(|at| [(at, Side::Inside), (at, Side::Outside)]);
-    for (at, side) in held {
-        let purpose = if side == Side::Inside { Purpose::HeldOut(at) } else { Purpose::HeldIn(at) };
-        if !known.leaves_open(purpose, limit) {
-            continue;
-        }
-        session.about(purpose.rows());
-        let Some(mapped) = open(session, false)? else { continue };
-        let (mapping, begun) = (mappings.len(), mapped.last);
-        mappings.push(mapped);
-        let after = |seconds: f64| begun + Duration::from_secs_f64(seconds);
-        plan.push(Planned { due: after(at), side, mapping, purpose, refreshes: true });
-        plan.push(Planned {
-            due: after(at * ASKED_AT),
-            side: Side::Outside,
-            mapping,
-            purpose,
-            refreshes: false,
-        });
-    }
-    singles(session, known, &times, &few, mappings, plan)
+    Ok(())
 }
 
 /// Opens a mapping for each time and purpose that is asked for once.
 fn singles(
     session: &mut Session<'_>,
     known: &Known,
-    times: &[Duration],
-    few: &[Duration],
     mappings: &mut Vec<Mapped>,
     plan: &mut Vec<Planned>,
 ) -> io::Result<()> {
+    let times = times(session.conditions().limits.idle, RELATIVE_STEP, &NAMED);
+    let few = thinned(session, &times);
     const SINGLE: [Purpose; 5] =
         [Purpose::Unanswered, Purpose::Echo, Purpose::Syn, Purpose::ResetIn, Purpose::ResetOut];
     for (time, purpose) in times.iter().flat_map(|time| SINGLE.map(|purpose| (*time, purpose))) {
@@ -327,7 +299,10 @@ fn carry_out(
         note(arrivals, &mut asked, &by_data);
         let mapping = &mappings[planned.mapping];
         session.about(planned.purpose.rows());
-        let (packet, data) = question(session, mapping, planned.side);
+        let (packet, data) = match planned.purpose {
+            Purpose::Held(hold, _) if planned.refreshes => (held::packet(session, mapping, hold), Vec::new()),
+            _ => question(session, mapping, planned.side),
+        };
         let before = session.now();
         for _ in 0..session.attempts() {
             session.send_only(planned.side, &packet)?;
@@ -366,15 +341,6 @@ fn carry_out(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn some_refresh_time_fits_every_idle_time() {
-        let limit = Duration::from_secs(60);
-        for idle in (1..=53).map(f64::from) {
-            let fits = |at: &f64| at * MARGIN < idle && at * ASKED_AT > idle * MARGIN;
-            assert!(refresh_times(limit).iter().any(fits), "{idle} s");
-        }
-    }
 
     #[test]
     fn times_reach_the_limit_by_steps_of_a_quarter_second_or_one_percent() {

@@ -30,6 +30,14 @@ pub struct Idle {
     pub refreshed_out: Option<Refresh>,
     /// A UDP mapping with one more packet from outside.
     pub refreshed_in: Option<Refresh>,
+    /// A UDP mapping about which the inside host has sent an ICMP error.
+    pub refreshed_error: Option<Refresh>,
+    /// An established connection with one more segment from inside.
+    pub tcp_refreshed_out: Option<Refresh>,
+    /// The same from outside.
+    pub tcp_refreshed_in: Option<Refresh>,
+    /// A connection with a reset from inside, and a second one.
+    pub tcp_refreshed_reset: Option<Refresh>,
     /// Outside ports of one host, and what the other one got later.
     pub port_reuse: Vec<PortReuse>,
 }

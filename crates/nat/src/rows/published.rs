@@ -9,7 +9,8 @@ use crate::observed::{Idle, IdleTry, PublishedPort};
 const CHOICE: [&str; 5] =
     ["udp-port-preservation", "udp-port-range", "udp-parity", "udp-port-randomness", "udp-port-contiguity"];
 /// Rows about packets that keep a mapping alive.
-const REFRESH: [&str; 2] = ["udp-refresh-out", "udp-refresh-in"];
+const REFRESH: [&str; 3] = ["udp-refresh-out", "udp-refresh-in", "udp-refresh-error"];
+const TCP_REFRESH: [&str; 3] = ["tcp-refresh-out", "tcp-refresh-in", "tcp-refresh-reset"];
 /// Rows about the end of ports.
 const EXHAUSTION: [&str; 4] =
     ["udp-exhaustion-told", "udp-exhaustion-dropped", "udp-exhaustion-keeps", "udp-host-limit"];
@@ -25,8 +26,11 @@ pub(super) fn by_design(row: &Row, o: &Observations) -> Option<Judgement> {
         id if EXHAUSTION.contains(&id) => {
             Some(not_testable("by design: published ports are configured, and no packet takes one"))
         }
-        id if REFRESH.contains(&id) => idle
-            .filter(|idle| all_alive(&idle.unanswered) && ports.udp.is_open())
+        id if REFRESH.contains(&id) || TCP_REFRESH.contains(&id) => idle
+            .filter(|idle| match REFRESH.contains(&id) {
+                true => all_alive(&idle.unanswered) && ports.udp.is_open(),
+                false => all_alive(&idle.tcp_established) && ports.tcp.is_open(),
+            })
             .map(|_| not_testable("by design: a published port has no timer that a packet could restart")),
         "udp-idle-unanswered" => timeless(idle, ports.udp, |idle| &idle.unanswered),
         "udp-idle-answered" | "udp-idle-default" => timeless(idle, ports.udp, |idle| &idle.answered),
@@ -66,7 +70,7 @@ mod tests {
 
     #[test]
     fn every_named_row_is_one() {
-        for id in CHOICE.iter().chain(&REFRESH).chain(&EXHAUSTION) {
+        for id in CHOICE.iter().chain(&REFRESH).chain(&TCP_REFRESH).chain(&EXHAUSTION) {
             assert!(all().any(|row| row.id == *id), "{id}");
         }
     }

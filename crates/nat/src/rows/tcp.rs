@@ -1,10 +1,12 @@
 //! TCP: RFC 5382.
 
 use super::judge::{fails, made, meets, not_sure, tcp_filtering, tcp_mapping, translates};
-use super::verdicts::{Classes, Judged, filtering, hairpin, hairpin_source, idle, mapping, overloading, pooling};
+use super::verdicts::{
+    Classes, Judged, Wanted, filtering, hairpin, hairpin_source, idle, mapping, overloading, pooling, refresh,
+};
 use super::{Group, Level, Row};
 use crate::Observations;
-use crate::observed::{Answered, Idle, IdleTry};
+use crate::observed::{Answered, Idle, IdleTry, Refresh};
 
 /// RFC 5382 REQ-4.
 const SILENCE_S: f64 = 6.0;
@@ -170,7 +172,53 @@ pub(super) const ROWS: &[Row] = &[
         breaks: "a forged reset of a host inside cuts the connection once it pauses",
         judge: |o| after_reset(o, |idle| &idle.tcp_reset_out).unwrap_or_else(|e| e),
     },
+    // RFC 5382 has no sentence on directions. An idle time is one without packets, by its name; its definition in section 5 is
+    // from memory.
+    Row {
+        id: "tcp-refresh-out",
+        group: Group::Timers,
+        rfc: 5382,
+        section: "5",
+        requirement: "REQ-5",
+        level: Level::MustNot,
+        asks: "the time of an established connection does not end while segments from inside keep it from being idle",
+        sent: "a segment without data from inside before the idle time ends, and data from outside after it",
+        breaks: "TCP keep-alives of clients do not help: sessions end after the idle time",
+        judge: |o| held(o, |idle| idle.tcp_refreshed_out, Wanted::Refresh).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "tcp-refresh-in",
+        group: Group::Timers,
+        rfc: 5382,
+        section: "5",
+        requirement: "",
+        level: Level::Described,
+        asks: "whether segments from outside keep an established connection alive",
+        sent: "a segment without data from outside before the idle time ends, and data from outside after it",
+        breaks: "",
+        judge: |o| held(o, |idle| idle.tcp_refreshed_in, Wanted::Any).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "tcp-refresh-reset",
+        group: Group::Timers,
+        rfc: 7857,
+        section: "8",
+        requirement: "Outbound Mapping Refresh and Error Packets",
+        level: Level::Should,
+        asks: "a reset from inside keeps no mapping alive: after the first one its time runs on",
+        sent: "two resets from inside, the second before the idle time ends, and data from outside after it",
+        breaks: "strangers who send to a closed connection hold its mapping open, and the NAT's ports run out",
+        judge: |o| {
+            let tries: fn(&Idle) -> &Vec<IdleTry> = |idle| &idle.tcp_reset_out;
+            refresh(o, |idle| idle.tcp_refreshed_reset, tries, Wanted::None).unwrap_or_else(|e| e)
+        },
+    },
 ];
+
+/// One more segment before the end of an established connection.
+fn held(o: &Observations, held: fn(&Idle) -> Option<Refresh>, wanted: Wanted) -> Judged {
+    refresh(o, held, |idle| &idle.tcp_established, wanted)
+}
 
 /// The classes that decide whether a hairpinned SYN can be seen.
 fn classes(o: &Observations) -> Classes {

@@ -1,13 +1,14 @@
 //! UDP: RFC 4787.
 
 use super::judge::{
-    does, fails, made, mapping_class, meets, not_sure, not_testable, translates, udp_filtering, udp_mapping,
+    does, fails, made, mapping_class, meets, not_sure, translates, udp_filtering, udp_mapping,
 };
 use super::verdicts::{
-    Classes, Judged, filtering, hairpin, hairpin_source, idle, mapping, overloading, pooling, refresh,
+    Classes, Judged, Wanted, filtering, hairpin, hairpin_source, idle, mapping, overloading, pooling, refresh,
 };
 use super::{Group, Judgement, Level, Row};
 use crate::Observations;
+use crate::observed::{Idle, Refresh};
 
 /// RFC 4787 REQ-5.
 const LEAST_IDLE_S: f64 = 120.0;
@@ -194,7 +195,7 @@ pub(super) const ROWS: &[Row] = &[
         asks: "packets from inside keep a mapping alive",
         sent: "one more packet out before the idle time ends, and one in after it",
         breaks: "keep-alives do not help: sessions end after the idle time",
-        judge: |o| refresh(o, |idle| idle.refreshed_out, true).unwrap_or_else(|e| e),
+        judge: |o| held(o, |idle| idle.refreshed_out, Wanted::Refresh).unwrap_or_else(|e| e),
     },
     Row {
         id: "udp-refresh-in",
@@ -206,9 +207,26 @@ pub(super) const ROWS: &[Row] = &[
         asks: "whether packets from outside keep a mapping alive",
         sent: "one packet in before the idle time ends, and one more after it",
         breaks: "",
-        judge: |o| refresh(o, |idle| idle.refreshed_in, false).unwrap_or_else(|e| e),
+        judge: |o| held(o, |idle| idle.refreshed_in, Wanted::Any).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "udp-refresh-error",
+        group: Group::Timers,
+        rfc: 7857,
+        section: "8",
+        requirement: "Outbound Mapping Refresh and Error Packets",
+        level: Level::Should,
+        asks: "an ICMP error from inside keeps no mapping alive",
+        sent: "an ICMP error from inside about a datagram of the contacted endpoint before the idle time ends, and one in after it",
+        breaks: "strangers who send to closed ports of a host hold its mappings open, and the NAT's ports run out",
+        judge: |o| held(o, |idle| idle.refreshed_error, Wanted::None).unwrap_or_else(|e| e),
     },
 ];
+
+/// One more packet before the end of a mapping with one packet out.
+fn held(o: &Observations, held: fn(&Idle) -> Option<Refresh>, wanted: Wanted) -> Judged {
+    refresh(o, held, |idle| &idle.unanswered, wanted)
+}
 
 /// The classes that decide whether a hairpinned packet can be seen.
 fn classes(o: &Observations) -> Classes {

@@ -213,12 +213,29 @@ pub(super) fn idle(o: &Observations, tries: fn(&Idle) -> &Vec<IdleTry>, least: f
     })
 }
 
-/// A mapping with one more packet before its idle time ended.
-pub(super) fn refresh(o: &Observations, refresh: fn(&Idle) -> Option<Refresh>, required: bool) -> Judged {
+/// What a packet should do to a mapping's idle time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Wanted {
+    /// Start it anew.
+    Refresh,
+    /// Leave it.
+    None,
+    /// Either.
+    Any,
+}
+
+/// A mapping with one more packet before its idle time ended, which is that of these tries.
+pub(super) fn refresh(
+    o: &Observations,
+    refresh: fn(&Idle) -> Option<Refresh>,
+    tries: fn(&Idle) -> &Vec<IdleTry>,
+    wanted: Wanted,
+) -> Judged {
     translates(o)?;
     let idle = made(&o.idle)?;
     let Some(refresh) = refresh(idle) else {
-        return Ok(match bracket(&idle.unanswered) {
+        return Ok(match bracket(tries(idle)) {
+            Some((0.0, _)) => not_testable("a mapping ends too soon for one more packet"),
             Some(_) => not_sure("no packets came well before and well after the idle time"),
             None => not_testable("no mapping ended within the longest time tried"),
         });
@@ -231,9 +248,9 @@ pub(super) fn refresh(o: &Observations, refresh: fn(&Idle) -> Option<Refresh>, r
         true => format!("alive after {end:.1} s with a packet at {at:.1} s"),
         false => format!("gone after {end:.1} s in spite of a packet at {at:.1} s"),
     };
-    Ok(match (required, refresh.alive) {
-        (false, _) => does(seen),
-        (true, true) => meets(seen),
-        (true, false) => fails(seen),
+    Ok(match (wanted, refresh.alive) {
+        (Wanted::Any, _) => does(seen),
+        (Wanted::Refresh, true) | (Wanted::None, false) => meets(seen),
+        (Wanted::Refresh, false) | (Wanted::None, true) => fails(seen),
     })
 }

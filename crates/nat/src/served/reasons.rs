@@ -6,7 +6,8 @@ use crate::table::Line;
 use crate::{Compliance, Observations, Row, Table};
 
 /// Rows that need two inside hosts: only a lab has both.
-const TWO_HOSTS: [&str; 5] = ["tcp-pooling", "udp-overloading", "tcp-overloading", "udp-deterministic", "udp-port-reuse"];
+const TWO_HOSTS: [&str; 5] =
+    ["tcp-pooling", "udp-overloading", "tcp-overloading", "udp-deterministic", "udp-port-reuse"];
 /// Rows of TCP whose packets a socket sends only as a part of a whole connection.
 const HALF_OPEN: [&str; 4] =
     ["tcp-hairpin", "tcp-hairpin-source", "tcp-simultaneous-open", "tcp-idle-opening"];
@@ -20,10 +21,10 @@ fn reason(row: &Row) -> &'static str {
         id if HALF_OPEN.contains(&id) => "needs half-open connections, which sockets cannot make",
         "tcp-unsolicited-syn" => "the server sends only to mappings that this host opened",
         id if CLASSES.contains(&id) => "needs a second address of the server (weir serve --nat-address)",
-        "tcp-idle-established" | "tcp-idle-half-closed" => {
+        "tcp-idle-established" | "tcp-idle-half-closed" | "tcp-refresh-out" | "tcp-refresh-in" => {
             "needs connections that both ends leave alone; `weir nat lab` has them"
         }
-        "tcp-idle-reset-in" | "tcp-idle-reset-out" => {
+        "tcp-idle-reset-in" | "tcp-idle-reset-out" | "tcp-refresh-reset" | "udp-refresh-error" => {
             "needs raw packets at both ends; `weir nat lab` has them"
         }
         "icmp-query-idle" => "needs raw packets at both ends; `weir nat lab` has them",
@@ -39,7 +40,11 @@ fn reason(row: &Row) -> &'static str {
 }
 
 /// Rows of experiments that were made, but for packets that these ends do not carry.
-const UNFILLED: [&str; 7] = [
+const UNFILLED: [&str; 11] = [
+    "udp-refresh-error",
+    "tcp-refresh-out",
+    "tcp-refresh-in",
+    "tcp-refresh-reset",
     "udp-port-reuse",
     "icmp-query-idle",
     "tcp-idle-opening",

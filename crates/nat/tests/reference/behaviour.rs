@@ -68,8 +68,14 @@ pub(crate) enum Defect {
     NoHairpin,
     /// Hairpinned packets keep the inside source.
     HairpinInsideSource,
-    /// Packets from inside do not keep a mapping alive.
+    /// Packets from inside do not keep a mapping of UDP alive.
     NoRefreshFromInside,
+    /// Segments from inside do not keep a connection alive.
+    NoTcpRefreshFromInside,
+    /// An ICMP error from inside keeps the mapping alive that it is about.
+    ErrorsRefresh,
+    /// Each reset from inside keeps its connection alive.
+    ResetsRefresh,
     /// One packet without an answer holds a mapping for 30 s.
     ShortUnanswered,
     /// Any UDP mapping is held for 60 s.
@@ -175,7 +181,7 @@ pub(crate) enum Defect {
 }
 
 impl Defect {
-    pub(crate) const ALL: [Defect; 61] = [
+    pub(crate) const ALL: [Defect; 64] = [
         Defect::PortsOverlap,
         Defect::PortsOverload,
         Defect::PoolArbitrary,
@@ -186,6 +192,9 @@ impl Defect {
         Defect::NoHairpin,
         Defect::HairpinInsideSource,
         Defect::NoRefreshFromInside,
+        Defect::NoTcpRefreshFromInside,
+        Defect::ErrorsRefresh,
+        Defect::ResetsRefresh,
         Defect::ShortUnanswered,
         Defect::ShortIdle,
         Defect::TcpMappingDependent,

@@ -26,9 +26,7 @@ pub(crate) fn consequences(defect: Defect) -> &'static [(&'static str, Complianc
             ("udp-pooling", Compliance::NotTestable),
             ("udp-port-reuse", Compliance::Fails),
         ],
-        Defect::PoolArbitrary => {
-            &[("tcp-pooling", Compliance::Fails), ("udp-pooling", Compliance::Fails)]
-        }
+        Defect::PoolArbitrary => &[("tcp-pooling", Compliance::Fails), ("udp-pooling", Compliance::Fails)],
         Defect::TcpPoolArbitrary => &[("tcp-pooling", Compliance::Fails)],
         Defect::LowPortsRaised => &[("udp-port-range", Compliance::Fails)],
         Defect::ParityLost => &[
@@ -50,6 +48,9 @@ pub(crate) fn consequences(defect: Defect) -> &'static [(&'static str, Complianc
             ("icmp-error-hairpin", Compliance::NotTestable),
         ],
         Defect::NoRefreshFromInside => &[("udp-refresh-out", Compliance::Fails)],
+        Defect::NoTcpRefreshFromInside => &[("tcp-refresh-out", Compliance::Fails)],
+        Defect::ErrorsRefresh => &[("udp-refresh-error", Compliance::Fails)],
+        Defect::ResetsRefresh => &[("tcp-refresh-reset", Compliance::Fails)],
         Defect::ShortUnanswered => &[("udp-idle-unanswered", Compliance::Fails)],
         Defect::ShortIdle => &[
             ("udp-idle-answered", Compliance::Fails),

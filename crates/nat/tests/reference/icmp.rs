@@ -15,7 +15,7 @@ impl Reference {
             Some(Icmp::Echo { reply, identifier, sequence, data }) => {
                 self.echo(now, side, &packet, (reply, identifier, sequence, data))
             }
-            Some(message) if message.quote().is_some() => self.error(side, &packet, &message),
+            Some(message) if message.quote().is_some() => self.error(now, side, &packet, &message),
             _ => Vec::new(),
         }
     }
@@ -54,7 +54,7 @@ impl Reference {
         }
     }
 
-    fn error(&mut self, side: Side, packet: &Packet, message: &Icmp<'_>) -> Output {
+    fn error(&mut self, now: Duration, side: Side, packet: &Packet, message: &Icmp<'_>) -> Output {
         let dropped = match side {
             Side::Inside => Defect::ErrorsOutDropped,
             Side::Outside => Defect::ErrorsInDropped,
@@ -78,6 +78,9 @@ impl Reference {
             Side::Inside => rewritten(inner, None, Some(mapping.outside), update),
             Side::Outside => rewritten(inner, Some(mapping.inside), None, update),
         };
+        if side == Side::Inside && self.has(Defect::ErrorsRefresh) {
+            self.table.carried_out(found, from, now, true);
+        }
         if self.has(Defect::ErrorsEndMapping) {
             self.table.remove(found);
         }

@@ -205,7 +205,8 @@ impl Reference {
 
     fn note_segment(&mut self, mapping: usize, side: Side, packet: &Packet) {
         if let Some((header, _)) = packet.tcp_segment() {
-            self.table.note_segment(mapping, side, header.flags, header.sequence);
+            let refresh = self.has(Defect::ResetsRefresh);
+            self.table.note_segment(mapping, side, header.flags, header.sequence, refresh);
         }
     }
 
@@ -229,7 +230,11 @@ impl Reference {
             let outside = self.ports.choose(protocol, inside, to, &self.behaviour, &self.table);
             self.table.add(Mapping::new(protocol, inside, outside, scope, now))
         });
-        let refreshes = found.is_none() || !self.has(Defect::NoRefreshFromInside);
+        let defect = match protocol {
+            protocol::TCP => Defect::NoTcpRefreshFromInside,
+            _ => Defect::NoRefreshFromInside,
+        };
+        let refreshes = found.is_none() || !self.has(defect);
         self.table.carried_out(mapping, to, now, refreshes);
         Some(mapping)
     }

@@ -48,6 +48,8 @@ pub(crate) struct Mapping {
     /// Endpoints that it has sent to.
     contacted: Vec<SocketAddr>,
     last: Duration,
+    /// `last` before the last packet from inside.
+    before: Duration,
     answered: bool,
     /// SYN and FIN of each end.
     syn: [bool; 2],
@@ -74,6 +76,7 @@ impl Mapping {
             scope,
             contacted: Vec::new(),
             last: now,
+            before: now,
             answered: false,
             syn: [false; 2],
             fin: [false; 2],
@@ -225,6 +228,7 @@ impl Table {
         if !mapping.contacted.contains(&to) {
             mapping.contacted.push(to);
         }
+        mapping.before = mapping.last;
         if refreshes {
             mapping.last = now;
         }
@@ -268,8 +272,15 @@ impl Table {
         next.is_some_and(|next| sequence.wrapping_sub(next).min(next.wrapping_sub(sequence)) > WINDOW)
     }
 
-    /// A segment of one end.
-    pub(crate) fn note_segment(&mut self, mapping: usize, side: Side, flags: u8, sequence: u32) {
+    /// A segment of one end. Only the first reset starts a time (RFC 7857 sections 2.2 and 8), or each if they `refresh`.
+    pub(crate) fn note_segment(
+        &mut self,
+        mapping: usize,
+        side: Side,
+        flags: u8,
+        sequence: u32,
+        refresh: bool,
+    ) {
         if !self.is_wild(mapping, side, sequence) || flags & Tcp::SYN != 0 {
             self.mappings[mapping].next[usize::from(side == Side::Outside)] = Some(sequence);
         }
@@ -277,7 +288,11 @@ impl Table {
         let mapping = &mut self.mappings[mapping];
         mapping.syn[end] |= flags & Tcp::SYN != 0;
         mapping.fin[end] |= flags & Tcp::FIN != 0;
-        mapping.reset |= flags & Tcp::RST != 0;
+        let reset = flags & Tcp::RST != 0;
+        if reset && mapping.reset && side == Side::Inside && !refresh {
+            mapping.last = mapping.before;
+        }
+        mapping.reset |= reset;
     }
 
     /// Mappings of UDP of which that holds.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use weir_text::order;
 
+use super::held::{Hold, fits};
 use super::{MARGIN, Planned, Purpose, STEP};
 use crate::observed::{Idle, IdleTry, PortReuse, Refresh};
 
@@ -78,8 +79,13 @@ impl Known {
             Purpose::HalfClosed => &idle.tcp_half_closed,
             Purpose::ResetIn => &idle.tcp_reset_in,
             Purpose::ResetOut => &idle.tcp_reset_out,
-            Purpose::HeldOut(_) | Purpose::HeldIn(_) | Purpose::Reused => &[],
+            Purpose::Held(..) | Purpose::Reused => &[],
         }
+    }
+
+    /// When mappings of that purpose end, s.
+    pub(super) fn expiry(&self, purpose: Purpose) -> Option<f64> {
+        bracket(self.tries(purpose)).map(|(alive, dead)| f64::midpoint(alive, dead))
     }
 
     /// Whether the reuse of ports is known.
@@ -90,10 +96,8 @@ impl Known {
     /// Whether a mapping that is left alone for that time would tell something new: those of shorter times that lived, and of
     /// longer ones that did not, decide it.
     pub(super) fn leaves_open(&self, purpose: Purpose, time: Duration) -> bool {
-        let done = |refresh: fn(&Idle) -> Option<Refresh>| self.0.as_ref().and_then(refresh).is_some();
         match purpose {
-            Purpose::HeldOut(_) => !done(|idle| idle.refreshed_out),
-            Purpose::HeldIn(_) => !done(|idle| idle.refreshed_in),
+            Purpose::Held(hold, _) => self.0.as_ref().and_then(|idle| hold.of(idle)).is_none(),
             _ => {
                 let (alive, dead) = bounds(self.tries(purpose));
                 // The packet that found `dead` was sent a little after its time, and the next shorter time is a step before that.
@@ -123,16 +127,23 @@ impl Known {
             order::by(&mut tries, |a, b| a.idle_s.total_cmp(&b.idle_s));
             tries
         };
-        let unanswered = tries(Purpose::Unanswered);
-        let expiry = bracket(&unanswered).map(|(alive, dead)| f64::midpoint(alive, dead));
-        let held = |wanted: fn(Purpose) -> bool, known: fn(&Idle) -> Option<Refresh>| {
-            let known = self.0.as_ref().and_then(known);
-            let left = rest.is_some_and(|rest| rest.iter().any(|planned| wanted(planned.purpose)));
-            if known.is_some() || left || (rest.is_some() && !sure) {
+        let held = |hold: Hold| {
+            let known = self.0.as_ref().and_then(|idle| hold.of(idle));
+            if known.is_some() || (rest.is_some() && !sure) {
                 return known;
             }
-            let of = asked.iter().filter(|a| wanted(a.purpose));
-            let of = of.filter_map(|a| Some((a.fits(expiry?)?, a.alive)));
+            let (alive, dead) = bracket(&tries(hold.base()))?;
+            let expiry = f64::midpoint(alive, dead);
+            let at = |purpose: Purpose| match purpose {
+                Purpose::Held(other, at) if other == hold => Some(at),
+                _ => None,
+            };
+            let mut left = rest.unwrap_or_default().iter().filter_map(|planned| at(planned.purpose));
+            if left.any(|at| fits(at, expiry)) {
+                return None;
+            }
+            let of = asked.iter().filter(|a| at(a.purpose).is_some());
+            let of = of.filter_map(|a| Some((a.fits(expiry)?, a.alive)));
             // Several fit: the mapping lives only if all say so.
             of.reduce(|a, b| (if b.0.0 > a.0.0 { b.0 } else { a.0 }, a.1 && b.1)).map(
                 |((packet_at_s, asked_at_s), alive)| Refresh {
@@ -152,8 +163,12 @@ impl Known {
         Idle {
             port_reuse,
             limit_s: limit.as_secs_f64(),
-            refreshed_out: held(|purpose| matches!(purpose, Purpose::HeldOut(_)), |idle| idle.refreshed_out),
-            refreshed_in: held(|purpose| matches!(purpose, Purpose::HeldIn(_)), |idle| idle.refreshed_in),
+            refreshed_out: held(Hold::UdpOut),
+            refreshed_in: held(Hold::UdpIn),
+            refreshed_error: held(Hold::UdpError),
+            tcp_refreshed_out: held(Hold::TcpOut),
+            tcp_refreshed_in: held(Hold::TcpIn),
+            tcp_refreshed_reset: held(Hold::Reset),
             answered: tries(Purpose::Answered),
             icmp: tries(Purpose::Echo),
             tcp_opening: tries(Purpose::Syn),
@@ -161,7 +176,7 @@ impl Known {
             tcp_half_closed: tries(Purpose::HalfClosed),
             tcp_reset_in: tries(Purpose::ResetIn),
             tcp_reset_out: tries(Purpose::ResetOut),
-            unanswered,
+            unanswered: tries(Purpose::Unanswered),
         }
     }
 }
@@ -187,7 +202,7 @@ fn tries_of(idle: &mut Idle, purpose: Purpose) -> Option<&mut Vec<IdleTry>> {
         Purpose::HalfClosed => &mut idle.tcp_half_closed,
         Purpose::ResetIn => &mut idle.tcp_reset_in,
         Purpose::ResetOut => &mut idle.tcp_reset_out,
-        Purpose::HeldOut(_) | Purpose::HeldIn(_) | Purpose::Reused => return None,
+        Purpose::Held(..) | Purpose::Reused => return None,
     })
 }
 
@@ -218,7 +233,7 @@ mod tests {
         let s = Duration::from_secs_f64;
         let fits = |refreshed: (f64, f64), times: (f64, f64)| {
             let [refreshed, times] = [refreshed, times].map(|(from, to)| (s(from), s(to)));
-            let purpose = Purpose::HeldOut(7.0);
+            let purpose = Purpose::Held(Hold::UdpOut, 7.0);
             let inside = SocketAddr::from(([127, 0, 0, 1], 1));
             let refreshed = Some(refreshed);
             Asked { purpose, times, refreshed, alive: true, inside, ports: (inside, None) }.fits(10.0)
