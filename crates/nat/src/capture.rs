@@ -164,6 +164,13 @@ impl Ends for Recorder<'_> {
         Ok(())
     }
 
+    fn send_at_once(&mut self, side: Side, packets: &[Packet; 2]) -> io::Result<()> {
+        let at = self.ends.now();
+        self.ends.send_at_once(side, packets)?;
+        packets.iter().for_each(|packet| self.keep(side, true, at, packet));
+        Ok(())
+    }
+
     fn receive(&mut self, deadline: Duration) -> io::Result<Option<Arrival>> {
         let arrival = self.ends.receive(deadline)?;
         if let Some(arrival) = &arrival {

@@ -125,6 +125,14 @@ pub trait Ends {
     /// If the system refuses.
     fn send(&mut self, side: Side, packet: &Packet) -> io::Result<()>;
 
+    /// Sends two packets at once, where the ends can: from two threads.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    fn send_at_once(&mut self, side: Side, packets: &[Packet; 2]) -> io::Result<()> {
+        packets.iter().try_for_each(|packet| self.send(side, packet))
+    }
+
     /// Returns the next packet that came out of the NAT on either side; `None` when the clock has reached `deadline`.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -32,6 +33,18 @@ struct End {
     socket: FrameSocket,
     own: Mac,
     gateway: Mac,
+}
+
+impl End {
+    /// The frame of a packet to the gateway.
+    fn frame(&self, packet: &Packet) -> io::Result<Vec<u8>> {
+        let ethertype = if packet.header.source.is_ipv6() { ethernet::IPV6 } else { ethernet::IPV4 };
+        let header = Ethernet { destination: self.gateway, source: self.own, ethertype };
+        let mut frame = vec![0; Ethernet::LENGTH];
+        header.write(&mut frame).map_err(io::Error::other)?;
+        frame.extend(packet.bytes());
+        Ok(frame)
+    }
 }
 
 /// Both sides of a site's gateway.
@@ -172,12 +185,28 @@ impl Ends for LabEnds {
 
     fn send(&mut self, side: Side, packet: &Packet) -> io::Result<()> {
         let end = self.end(side);
-        let ethertype = if packet.header.source.is_ipv6() { ethernet::IPV6 } else { ethernet::IPV4 };
-        let header = Ethernet { destination: end.gateway, source: end.own, ethertype };
-        let mut frame = vec![0; Ethernet::LENGTH];
-        header.write(&mut frame).map_err(io::Error::other)?;
-        frame.extend(packet.bytes());
-        end.socket.send(&frame)
+        end.socket.send(&end.frame(packet)?)
+    }
+
+    /// Each thread handles its packet as far as the gateway's other link (veth works in the sender's softirq), so that two CPUs
+    /// are in the gateway at once.
+    fn send_at_once(&mut self, side: Side, packets: &[Packet; 2]) -> io::Result<()> {
+        let end = self.end(side);
+        let [first, second] = [end.frame(&packets[0])?, end.frame(&packets[1])?];
+        let (ready, waiting) = (AtomicUsize::new(0), [first, second]);
+        let send = |frame: &Vec<u8>| {
+            // A barrier would wake one thread after the other.
+            ready.fetch_add(1, Ordering::AcqRel);
+            while ready.load(Ordering::Acquire) < waiting.len() {
+                std::thread::yield_now();
+            }
+            end.socket.send(frame)
+        };
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| send(&waiting[1]));
+            let own = send(&waiting[0]);
+            other.join().unwrap_or_else(|_| Err(io::Error::other("a thread that sends has died"))).and(own)
+        })
     }
 
     fn receive(&mut self, deadline: Duration) -> io::Result<Option<Arrival>> {

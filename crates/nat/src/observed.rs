@@ -2,6 +2,7 @@
 
 mod idle;
 mod ipv6;
+mod opening;
 mod published;
 mod tcp;
 
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use idle::{Idle, IdleTry, PortReuse, Refresh};
 pub use ipv6::Ipv6Path;
+pub use opening::{FirstPackets, NewMappings};
 pub use published::{PublishedPort, PublishedPorts};
 pub use tcp::{SegmentTrip, Simultaneous, TcpCarriage, TcpOptions, TcpSequence, Unsolicited};
 
@@ -74,6 +76,10 @@ pub struct Observations {
     pub idle: Option<Idle>,
     /// As many mappings as the NAT has ports for.
     pub exhaustion: Option<Exhaustion>,
+    /// How long the first of them took.
+    pub new_mappings: Option<NewMappings>,
+    /// The first two packets of UDP flows at once.
+    pub udp_first_packets: Option<FirstPackets>,
 }
 
 /// How one inside port was seen at an outside one.

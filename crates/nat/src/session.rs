@@ -25,6 +25,7 @@ const WINDOW: u16 = 60_000;
 /// The experiments that only gateways with published ports have, and only others.
 pub(crate) const PUBLISHED: &str = "published-ports";
 pub(crate) const EXHAUSTION: &str = "udp-exhaustion";
+pub(crate) const FIRST_PACKETS: &str = "udp-first-packets";
 /// Those of one version of IP.
 pub(crate) const IPV6: &str = "ipv6-path";
 pub(crate) const IDENTIFICATION: &str = "ip-identification";
@@ -151,7 +152,7 @@ impl<'a> Session<'a> {
         let fits = match experiment {
             PUBLISHED => published,
             // No packet asks a published port's gateway for a port.
-            EXHAUSTION => !published,
+            EXHAUSTION | FIRST_PACKETS => !published,
             IPV6 => self.is_ipv6(),
             // Only fragments of IPv6 have one.
             IDENTIFICATION => !self.is_ipv6(),
@@ -447,6 +448,11 @@ impl<'a> Session<'a> {
         self.ends.send(side, &Packet::udp(from, to, &data))?;
         let deadline = self.now() + self.conditions().patience * CONTROL_PATIENCE;
         self.wait(deadline, &|arrival| arrival.packet.udp_data() == Some(&data), others)
+    }
+
+    /// Sends two packets at once.
+    pub(crate) fn send_at_once(&mut self, side: Side, packets: &[Packet; 2]) -> io::Result<()> {
+        self.ends.send_at_once(side, packets)
     }
 
     /// Sends a packet and does not look where it goes.

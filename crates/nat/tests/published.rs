@@ -37,6 +37,7 @@ fn published_ports_answer_by_their_design() {
         "udp-exhaustion-dropped",
         "udp-exhaustion-keeps",
         "udp-exhaustion-told",
+        "udp-first-packets",
         "udp-host-limit",
         "udp-parity",
         "udp-port-contiguity",
@@ -56,8 +57,8 @@ fn published_ports_answer_by_their_design() {
     assert_eq!(changed, expected);
     assert_eq!(table.kind.classic, Some("full cone"));
     let by_design = table.rows.iter().filter(|line| line.judgement.seen.starts_with("by design"));
-    // Five about the choice of ports, four about their end, six about refreshes, eight about timers.
-    assert_eq!(by_design.count(), 23);
+    // Five about the choice of ports, six about packets that take one, six about refreshes, eight about timers.
+    assert_eq!(by_design.count(), 25);
     let words =
         "by design without a timer: open before the host sends, and still after 7500.0 s without packets";
     assert_eq!(table.line("tcp-idle-established").unwrap().judgement.seen, words);

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use weir_wire::Icmp;
 
-use crate::observed::Exhaustion;
+use crate::observed::{Exhaustion, NewMappings};
 use crate::session::{CONTROL_PORT, Protocol, Session};
 use crate::{Arrival, Observations, Packet, Side};
 
@@ -14,6 +14,8 @@ use crate::{Arrival, Observations, Packet, Side};
 const PORTS: std::ops::RangeInclusive<u16> = 1_024..=u16::MAX;
 /// Packets that are sent before their fate is looked at: less than a socket's buffer holds.
 const BATCH: usize = 64;
+/// Batches whose time is measured.
+const TIMED: usize = 30;
 /// Mappings of the beginning that are asked for at the end.
 const WITNESSES: usize = 8;
 
@@ -50,6 +52,7 @@ pub(super) fn udp(session: &mut Session<'_>, observations: &mut Observations) ->
         to,
         used: witnesses.iter().map(|witness| witness.seen).collect(),
         addresses: [None; 2],
+        times: NewMappings { batch: BATCH as u32, new_s: Vec::new(), known_s: Vec::new() },
         seen: Exhaustion {
             tried: [0; 2],
             opened: [0; 2],
@@ -71,7 +74,7 @@ pub(super) fn udp(session: &mut Session<'_>, observations: &mut Observations) ->
     // If the first host has come to an end, a few of the second one show whether that is its own end or the NAT's.
     let left = limit.saturating_sub(fill.seen.tried[0]);
     fill.host(session, 1, if fill.seen.ended[0] { left.max(BATCH as u32) } else { left }, &kept)?;
-    let Fill { addresses, mut seen, .. } = fill;
+    let Fill { addresses, mut seen, times, .. } = fill;
     seen.one_address = addresses[1].is_none() || addresses[0] == addresses[1];
     for witness in &witnesses {
         let trip = session.inbound(Protocol::Udp, to, witness.seen)?;
@@ -80,6 +83,7 @@ pub(super) fn udp(session: &mut Session<'_>, observations: &mut Observations) ->
     }
     seen.took_s = session.now().saturating_sub(begun).as_secs_f64();
     observations.exhaustion = Some(seen);
+    observations.new_mappings = Some(times);
     Ok(())
 }
 
@@ -103,6 +107,7 @@ struct Fill {
     used: HashSet<SocketAddr>,
     /// The outside address of each host.
     addresses: [Option<std::net::IpAddr>; 2],
+    times: NewMappings,
     seen: Exhaustion,
 }
 
@@ -123,8 +128,16 @@ impl Fill {
             .take(limit as usize)
             .collect();
         for batch in insides.chunks(BATCH) {
+            let begun = session.now();
             let asked = self.ask(session, batch)?;
+            let took = session.now() - begun;
             let opened = self.count(which, &asked);
+            if opened == BATCH as u32 && self.times.new_s.len() < TIMED {
+                let begun = session.now();
+                self.ask(session, batch)?;
+                self.times.new_s.push(took.as_secs_f64());
+                self.times.known_s.push((session.now() - begun).as_secs_f64());
+            }
             if opened == 0 {
                 self.seen.ended[which] = true;
                 break;

@@ -10,6 +10,7 @@ mod ipv6;
 mod mapping;
 mod others;
 mod published;
+mod race;
 mod segments;
 mod sequence;
 mod tcp;
@@ -18,7 +19,7 @@ use std::io;
 
 pub use idle::{bracket, longest_left};
 
-use crate::session::{EXHAUSTION, IDENTIFICATION, IPV6, PUBLISHED, Session};
+use crate::session::{EXHAUSTION, FIRST_PACKETS, IDENTIFICATION, IPV6, PUBLISHED, Session};
 use crate::{Earlier, Ends, Observations, Progress};
 
 /// One experiment: fills its field.
@@ -48,6 +49,7 @@ const EXPERIMENTS: &[Named] = &[
     Named("tcp-unsolicited-syn", tcp::unsolicited, &["tcp-unsolicited-syn"]),
     Named("tcp-carriage", segments::carriage, &[]),
     Named("tcp-sequence", sequence::numbers, &["tcp-sequence-check", "tcp-reset-window"]),
+    Named(FIRST_PACKETS, race::udp, &["udp-first-packets"]),
     Named("udp-moved", mapping::udp_moved, &["udp-port-randomness"]),
     Named("tcp-moved", mapping::tcp_moved, &["tcp-port-randomness", "tcp-pooling"]),
     Named("icmp-query", icmp::query, &["icmp-query"]),
@@ -63,7 +65,13 @@ const EXPERIMENTS: &[Named] = &[
     Named(
         EXHAUSTION,
         exhaustion::udp,
-        &["udp-exhaustion-told", "udp-exhaustion-dropped", "udp-exhaustion-keeps", "udp-host-limit"],
+        &[
+            "udp-exhaustion-told",
+            "udp-exhaustion-dropped",
+            "udp-exhaustion-keeps",
+            "udp-host-limit",
+            "udp-new-mappings",
+        ],
     ),
 ];
 

@@ -8,6 +8,7 @@ mod icmp;
 mod ip;
 mod ipv6;
 pub mod judge;
+mod opening;
 mod published;
 mod reuse;
 mod sequence;
@@ -220,6 +221,7 @@ pub const ROWS: &[&[Row]] = &[
     exhaustion::ROWS,
     reuse::ROWS,
     sequence::ROWS,
+    opening::ROWS,
 ];
 
 /// All rows, in the order of the table.

@@ -11,9 +11,15 @@ const CHOICE: [&str; 5] =
 /// Rows about packets that keep a mapping alive.
 const REFRESH: [&str; 3] = ["udp-refresh-out", "udp-refresh-in", "udp-refresh-error"];
 const TCP_REFRESH: [&str; 3] = ["tcp-refresh-out", "tcp-refresh-in", "tcp-refresh-reset"];
-/// Rows about the end of ports.
-const EXHAUSTION: [&str; 4] =
-    ["udp-exhaustion-told", "udp-exhaustion-dropped", "udp-exhaustion-keeps", "udp-host-limit"];
+/// Rows about packets that take a port, and about the end of ports.
+const EXHAUSTION: [&str; 6] = [
+    "udp-exhaustion-told",
+    "udp-exhaustion-dropped",
+    "udp-exhaustion-keeps",
+    "udp-host-limit",
+    "udp-first-packets",
+    "udp-new-mappings",
+];
 
 /// The verdict of a row that published ports answer otherwise than mappings which packets make; `None` for all others.
 pub(super) fn by_design(row: &Row, o: &Observations) -> Option<Judgement> {

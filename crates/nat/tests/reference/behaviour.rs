@@ -174,6 +174,10 @@ pub(crate) enum Defect {
     PrefixNotNeutral,
     /// A reset from outside ends the mapping if its sequence number is not near the expected one.
     WildResetEnds,
+    /// Of two first packets of a flow that come at once, one is dropped.
+    FirstPacketsLost,
+    /// Each of them gets a mapping of its own.
+    FirstPacketsSplit,
     /// Segments whose sequence number is not near the expected one are dropped.
     SequenceChecked,
     /// Such segments leave with the inside address.
@@ -181,7 +185,7 @@ pub(crate) enum Defect {
 }
 
 impl Defect {
-    pub(crate) const ALL: [Defect; 64] = [
+    pub(crate) const ALL: [Defect; 66] = [
         Defect::PortsOverlap,
         Defect::PortsOverload,
         Defect::PoolArbitrary,
@@ -246,6 +250,8 @@ impl Defect {
         Defect::WildResetEnds,
         Defect::SequenceChecked,
         Defect::SequenceLeaks,
+        Defect::FirstPacketsLost,
+        Defect::FirstPacketsSplit,
     ];
 }
 

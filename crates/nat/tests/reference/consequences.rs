@@ -207,6 +207,7 @@ fn exhaustion(defect: Defect) -> &'static [(&'static str, Compliance)] {
             ("udp-port-randomness", Compliance::Meets),
         ],
         Defect::WildResetEnds => &[("tcp-reset-window", Compliance::Fails)],
+        Defect::FirstPacketsLost | Defect::FirstPacketsSplit => &[("udp-first-packets", Compliance::Fails)],
         // Only described.
         Defect::SequenceChecked | Defect::SequenceLeaks => &[],
         other => unreachable!("{other:?} has no entry"),

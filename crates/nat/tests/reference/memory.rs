@@ -70,6 +70,34 @@ impl Memory {
         self.loss.as_mut().is_some_and(Loss::takes)
     }
 
+    fn pass_on(&mut self, side: Side, packet: &Packet) -> io::Result<()> {
+        if self.loses() {
+            return Ok(());
+        }
+        let begin = match side {
+            Side::Inside => 0,
+            Side::Outside => self.nats.len() - 1,
+        };
+        let mut under_way = vec![(begin, side, packet.clone())];
+        while let Some((place, side, packet)) = under_way.pop() {
+            for (side, packet) in self.nats[place].handle(self.now, side, on_a_wire(&packet)?) {
+                match side {
+                    Side::Outside if place + 1 < self.nats.len() => {
+                        under_way.push((place + 1, Side::Inside, packet))
+                    }
+                    Side::Inside if place > 0 => under_way.push((place - 1, Side::Outside, packet)),
+                    _ if self.loses() => {}
+                    _ => {
+                        let packet = on_a_wire(&packet)?;
+                        let at = self.now + self.delay;
+                        self.arrived.push_back(Arrival { side, at, packet });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Several NATs, from the inside outwards.
     pub(crate) fn chain(mut behaviours: Vec<Behaviour>, idle_limit: Duration) -> Self {
         if !idle_limit.is_zero() {
@@ -124,31 +152,13 @@ impl Ends for Memory {
     }
 
     fn send(&mut self, side: Side, packet: &Packet) -> io::Result<()> {
-        if self.loses() {
-            return Ok(());
-        }
-        let begin = match side {
-            Side::Inside => 0,
-            Side::Outside => self.nats.len() - 1,
-        };
-        let mut under_way = vec![(begin, side, packet.clone())];
-        while let Some((place, side, packet)) = under_way.pop() {
-            for (side, packet) in self.nats[place].handle(self.now, side, on_a_wire(&packet)?) {
-                match side {
-                    Side::Outside if place + 1 < self.nats.len() => {
-                        under_way.push((place + 1, Side::Inside, packet))
-                    }
-                    Side::Inside if place > 0 => under_way.push((place - 1, Side::Outside, packet)),
-                    _ if self.loses() => {}
-                    _ => {
-                        let packet = on_a_wire(&packet)?;
-                        let at = self.now + self.delay;
-                        self.arrived.push_back(Arrival { side, at, packet });
-                    }
-                }
-            }
-        }
-        Ok(())
+        self.nats.iter_mut().for_each(Reference::begin_batch);
+        self.pass_on(side, packet)
+    }
+
+    fn send_at_once(&mut self, side: Side, packets: &[Packet; 2]) -> io::Result<()> {
+        self.nats.iter_mut().for_each(Reference::begin_batch);
+        packets.iter().try_for_each(|packet| self.pass_on(side, packet))
     }
 
     fn receive(&mut self, deadline: Duration) -> io::Result<Option<Arrival>> {

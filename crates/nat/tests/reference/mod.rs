@@ -48,6 +48,8 @@ pub(crate) struct Reference {
     overlapping: overlaps::Overlapping,
     others: Vec<carriage::OtherFlow>,
     next_identification: u16,
+    /// Number of the packets that came at once.
+    batch: u64,
 }
 
 impl Reference {
@@ -68,7 +70,13 @@ impl Reference {
             overlapping: overlaps::Overlapping::default(),
             others: Vec::new(),
             next_identification: 0,
+            batch: 0,
         }
+    }
+
+    /// The packets that come from now on do not come at once with earlier ones.
+    pub(crate) fn begin_batch(&mut self) {
+        self.batch += 1;
     }
 
     fn has(&self, defect: Defect) -> bool {
@@ -169,7 +177,8 @@ impl Reference {
                 self.hairpin(now, packet, from, to)
             }
             Side::Inside => {
-                if self.refuses_segment(&packet, from, to) {
+                let races = self.races(packet.header.protocol, from, to);
+                if self.refuses_segment(&packet, from, to) || (races && self.has(Defect::FirstPacketsLost)) {
                     return Vec::new();
                 }
                 let Some(mapping) = self.outbound(now, packet.header.protocol, from, to) else {
@@ -210,10 +219,19 @@ impl Reference {
         }
     }
 
+    /// A packet that came at once with it made its mapping.
+    fn races(&self, protocol: u8, inside: SocketAddr, to: SocketAddr) -> bool {
+        let found = self.table.find_outbound(protocol, inside, to, self.has(Defect::PortsOverlap));
+        protocol == protocol::UDP && found.is_some_and(|n| self.table.get(n).batch == self.batch)
+    }
+
     /// The mapping of a packet from inside, which it makes or refreshes; `None` if no port is left for it.
     fn outbound(&mut self, now: Duration, protocol: u8, inside: SocketAddr, to: SocketAddr) -> Option<usize> {
         let overlap = self.has(Defect::PortsOverlap);
-        let found = self.table.find_outbound(protocol, inside, to, overlap);
+        let mut found = self.table.find_outbound(protocol, inside, to, overlap);
+        if self.has(Defect::FirstPacketsSplit) && self.races(protocol, inside, to) {
+            found = None;
+        }
         if found.is_none() && !self.has_room(protocol, inside) {
             return None;
         }
@@ -228,7 +246,9 @@ impl Reference {
                 Dependence::AddressAndPort => Scope::Endpoint(to),
             };
             let outside = self.ports.choose(protocol, inside, to, &self.behaviour, &self.table);
-            self.table.add(Mapping::new(protocol, inside, outside, scope, now))
+            let mut mapping = Mapping::new(protocol, inside, outside, scope, now);
+            mapping.batch = self.batch;
+            self.table.add(mapping)
         });
         let defect = match protocol {
             protocol::TCP => Defect::NoTcpRefreshFromInside,

@@ -57,6 +57,8 @@ pub(crate) struct Mapping {
     reset: bool,
     /// Sequence number after the last segment of each end.
     next: [Option<u32>; 2],
+    /// The packets at once of which one made it.
+    pub(crate) batch: u64,
     /// It is configured: no packet makes it, no time ends it, and the choice of ports does not know it.
     published: bool,
 }
@@ -82,6 +84,7 @@ impl Mapping {
             fin: [false; 2],
             reset: false,
             next: [None; 2],
+            batch: 0,
             published: false,
         }
     }

@@ -11,8 +11,10 @@ use weir_sys::frames::FrameSocket;
 use weir_sys::sched::go_first;
 use weir_wire::{Ethernet, ethernet};
 
-use super::{Behaviour, Reference};
+use super::{Behaviour, Defect, Reference};
 
+/// How long packets may come apart that come at once.
+const AT_ONCE: Duration = Duration::from_millis(2);
 /// How soon the end of a test is noticed.
 const NOTICE: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
@@ -62,12 +64,17 @@ impl Drop for Wire {
 
 fn forward(links: &[(Side, Link); 2], mut nat: Reference, over: &Stop) {
     go_first().unwrap();
+    let waits = nat.has(Defect::FirstPacketsLost) || nat.has(Defect::FirstPacketsSplit);
     let begun = Instant::now();
     let mut buffer = vec![0; 1 << 16];
     while !over.raised() {
         let mut both =
             [PollFd::new(&links[0].1.socket, PollFlags::IN), PollFd::new(&links[1].1.socket, PollFlags::IN)];
         poll(&mut both, Some(&NOTICE)).unwrap();
+        if waits {
+            std::thread::sleep(AT_ONCE);
+        }
+        nat.begin_batch();
         for (side, link) in links {
             while let Some(n) = link.socket.receive(&mut buffer).unwrap() {
                 let Ok((header, rest)) = Ethernet::read(&buffer[..n]) else { continue };
