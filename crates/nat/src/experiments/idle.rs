@@ -2,6 +2,7 @@
 //! mapping is there may keep it alive.
 
 mod held;
+mod hold;
 mod known;
 mod opened;
 mod reuse;
@@ -10,7 +11,7 @@ use std::collections::HashMap;
 use std::io;
 use std::time::Duration;
 
-use held::Hold;
+use hold::Hold;
 pub use known::bracket;
 use known::{Asked, Known};
 use opened::{Mapped, exchange, known_by, open, open_connection, open_echo, open_syn, question};
@@ -109,7 +110,7 @@ pub(super) fn all(session: &mut Session<'_>, observations: &mut Observations) ->
     let known = Known::of(observations.idle.take());
     let mut mappings = Vec::new();
     let mut plan = Vec::new();
-    // What lives longest is opened first.
+    // Connections, which live longest, are opened first.
     let of_connections = |base| base == Purpose::Established;
     connections(session, &known, &mut mappings, &mut plan)?;
     held::prepare(session, &known, of_connections, &mut mappings, &mut plan)?;

@@ -213,7 +213,7 @@ pub(super) fn idle(o: &Observations, tries: fn(&Idle) -> &Vec<IdleTry>, least: f
     })
 }
 
-/// What a packet should do to a mapping's idle time.
+/// The wanted effect of a packet on a mapping's idle time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Wanted {
     /// Start it anew.

@@ -174,7 +174,7 @@ pub(crate) enum Defect {
     PrefixNotNeutral,
     /// A reset from outside ends the mapping if its sequence number is not near the expected one.
     WildResetEnds,
-    /// Of two first packets of a flow that come at once, one is dropped.
+    /// One of two first packets of a flow that come at once is dropped.
     FirstPacketsLost,
     /// Each of them gets a mapping of its own.
     FirstPacketsSplit,

@@ -7,92 +7,29 @@ use std::time::Duration;
 
 use weir_wire::{Icmp, Tcp};
 
+use super::hold::{Hold, fits};
 use super::known::Known;
 use super::opened::{Mapped, Opened, open, open_connection, question};
-use super::{ASKED_AT, MARGIN, Planned, Purpose, REFRESH_RATIO, STEP};
+use super::{ASKED_AT, Planned, Purpose, REFRESH_RATIO, STEP};
 use crate::experiments::icmp::Codes;
-use crate::observed::{Idle, Refresh};
 use crate::session::{Segment, Session};
 use crate::{Limits, Packet, Side};
 
-/// The packet.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Hold {
-    UdpOut,
-    UdpIn,
-    /// An ICMP error of the inside host about a datagram to the mapping. That datagram is not sent: it could start the time anew
-    /// itself.
-    UdpError,
-    /// A segment of an established connection, without data.
-    TcpOut,
-    TcpIn,
-    /// A second reset from inside: the first one starts the time that RFC 7857 section 2.2 gives a connection with a reset.
-    Reset,
-}
-
-impl Hold {
-    const ALL: [Hold; 6] =
-        [Hold::UdpOut, Hold::UdpIn, Hold::UdpError, Hold::TcpOut, Hold::TcpIn, Hold::Reset];
-
-    /// The rows that it is evidence for.
-    pub(super) fn rows(self) -> &'static [&'static str] {
-        match self {
-            Hold::UdpOut => &["udp-refresh-out"],
-            Hold::UdpIn => &["udp-refresh-in"],
-            Hold::UdpError => &["udp-refresh-error"],
-            Hold::TcpOut => &["tcp-refresh-out"],
-            Hold::TcpIn => &["tcp-refresh-in"],
-            Hold::Reset => &["tcp-refresh-reset"],
-        }
-    }
-
-    /// The mappings whose idle time it is about.
-    pub(super) fn base(self) -> Purpose {
-        match self {
-            Hold::UdpOut | Hold::UdpIn | Hold::UdpError => Purpose::Unanswered,
-            Hold::TcpOut | Hold::TcpIn => Purpose::Established,
-            Hold::Reset => Purpose::ResetOut,
-        }
-    }
-
-    /// What is known of it.
-    pub(super) fn of(self, idle: &Idle) -> Option<Refresh> {
-        match self {
-            Hold::UdpOut => idle.refreshed_out,
-            Hold::UdpIn => idle.refreshed_in,
-            Hold::UdpError => idle.refreshed_error,
-            Hold::TcpOut => idle.tcp_refreshed_out,
-            Hold::TcpIn => idle.tcp_refreshed_in,
-            Hold::Reset => idle.tcp_refreshed_reset,
-        }
-    }
-
-    /// Times of the packet that are still to be tried: any until it is known when such mappings end.
-    fn times_left(self, limits: Limits, known: &Known) -> Vec<f64> {
-        let limit = if self.base() == Purpose::Established { limits.connections } else { limits.idle };
-        let expiry = known.expiry(self.base());
-        let left = |at: &f64| {
-            known.leaves_open(Purpose::Held(self, *at), limit)
-                && expiry.is_none_or(|expiry| fits(*at, expiry))
-        };
-        times(limit).into_iter().filter(left).collect()
-    }
-
-    fn side(self) -> Side {
-        if matches!(self, Hold::UdpIn | Hold::TcpIn) { Side::Outside } else { Side::Inside }
-    }
-}
-
-/// Whether a packet of that time, s, tells something of mappings that end at that one.
-pub(super) fn fits(at: f64, expiry: f64) -> bool {
-    at * MARGIN < expiry && at * ASKED_AT > expiry * MARGIN && at * (ASKED_AT - 1.0) * MARGIN < expiry
-}
-
 /// The last time, of the packet that asks, for which a run with these limits has still to wait.
 pub(super) fn longest_left(limits: Limits, known: &Known) -> Duration {
-    let last = |hold: Hold| hold.times_left(limits, known).into_iter().reduce(f64::max);
+    let last = |hold: Hold| times_left(hold, limits, known).into_iter().reduce(f64::max);
     let longest = Hold::ALL.into_iter().filter_map(last).fold(0.0, f64::max);
     Duration::from_secs_f64(longest * ASKED_AT).min(limits.idle.max(limits.connections))
+}
+
+/// Times of the packet that are still to be tried: any until it is known when such mappings end.
+fn times_left(hold: Hold, limits: Limits, known: &Known) -> Vec<f64> {
+    let limit = if hold.base() == Purpose::Established { limits.connections } else { limits.idle };
+    let expiry = known.expiry(hold.base());
+    let left = |at: &f64| {
+        known.leaves_open(Purpose::Held(hold, *at), limit) && expiry.is_none_or(|expiry| fits(*at, expiry))
+    };
+    times(limit).into_iter().filter(left).collect()
 }
 
 /// Times of the packet.
@@ -125,7 +62,7 @@ pub(super) fn prepare(
         if !carried {
             continue;
         }
-        for at in hold.times_left(limits, known) {
+        for at in times_left(hold, limits, known) {
             let purpose = Purpose::Held(hold, at);
             session.about(purpose.rows());
             let mapped = match base {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use weir_text::order;
 
-use super::held::{Hold, fits};
+use super::hold::{Hold, fits};
 use super::{MARGIN, Planned, Purpose, STEP};
 use crate::observed::{Idle, IdleTry, PortReuse, Refresh};
 
