@@ -56,11 +56,16 @@ fn serve_with(world: &World, name: &str, options: &[&str]) -> (Background, u16) 
 const NEEDED: usize = 2;
 const ATTEMPTS: usize = 4;
 
-/// Fails unless `run` holds in 2 of 4 attempts. `run` gets the factor by which the test is longer, 1, 2, 4 and 1: less is under way
-/// at the end of a longer one; in a shorter one the machine stands still less often.
+/// Fails unless `run` holds in 2 of 4 attempts. `run` gets the factor by which the test is longer, which doubles with each attempt
+/// that fails: less is under way at the end of a longer one.
 #[track_caller]
 fn measured_longer(run: impl Fn(u32)) {
-    measured(NEEDED, ATTEMPTS, |nth| holds(|| run(1 << (nth % 3))));
+    let mut failed = 0;
+    measured(NEEDED, ATTEMPTS, |_| {
+        let right = holds(|| run(1 << failed));
+        failed += u32::from(!right);
+        right
+    });
 }
 
 /// Runs each case, several at a time. At most one in ten may fail; these are then run alone, and must hold in 2 of 4 attempts.

@@ -23,8 +23,8 @@ const DISTURBED: f64 = 0.05;
 /// A rule of one in several is refused: a figure that is right once in three times would pass. If one attempt takes long, make it
 /// hold in one: `measured(1, 1, ..)`.
 ///
-/// It stops as soon as the result is certain. Between attempts it waits for a time in which the hypervisor leaves the machine
-/// alone. It prints one line that `scripts/test` counts: `MEASURED: 2 of 3: passed 2, failed 0`.
+/// It stops as soon as the result is certain. After an attempt that failed it waits for a time in which the hypervisor leaves the
+/// machine alone. It prints one line that `scripts/test` counts: `MEASURED: 2 of 3: passed 2, failed 0`.
 ///
 /// If the rule fails and the hypervisor disturbed a failed attempt, the result says nothing: then it prints `DISTURBED: ...`
 /// and returns. `scripts/test` names such tests and fails a run that has more than two.
@@ -34,14 +34,15 @@ const DISTURBED: f64 = 0.05;
 #[track_caller]
 pub fn measured(needed: usize, of: usize, mut attempt: impl FnMut(usize) -> bool) {
     assert!(is_rule(needed, of), "{needed} of {of} is no rule");
-    let mut most_stolen = 0_f64;
+    let (mut most_stolen, mut has_failed) = (0_f64, false);
     let (passed, failed) = count(needed, of, |number| {
-        if number > 0 {
+        if has_failed {
             wait_for_quiet();
         }
         let before = Cores::read();
         let passes = attempt(number);
-        if !passes {
+        has_failed = !passes;
+        if has_failed {
             most_stolen = most_stolen.max(Cores::read().most_stolen_since(&before));
         }
         passes
