@@ -12,7 +12,7 @@ const ALL: [&str; 4] = [LISTED[0], LISTED[1], UNLISTED[0], UNLISTED[1]];
 
 /// Replaces one list by another again and again under traffic: no packet from a listed address is lost, none from an unlisted
 /// one comes through.
-fn swap_under_traffic(backend: &str) {
+fn swap_under_traffic(backend: &str, times: usize) {
     let Some(gate) = Gate::new(WEIR) else { return };
     gate.list("first", 1000);
     gate.list("second", 1500);
@@ -25,14 +25,14 @@ fn swap_under_traffic(backend: &str) {
         names(&folder).into_iter().filter(|name| folder.join(name).is_dir()).collect();
     assert_eq!(policies.len(), 2, "{policies:?}");
     let flood = Flood::begin(&gate, &ALL, u32::MAX);
-    for n in 0..50 {
+    for n in 0..times {
         // The command that apply and its undo call.
         let path = folder.join(&policies[n % 2]);
         gate.run(&["load", path.to_str().unwrap()]).expect(0);
     }
     let outcome = flood.end(true);
     // Enough that some packet met every swap.
-    assert!(outcome[0].0 > 1000, "{outcome:?}");
+    assert!(outcome[0].0 > 20 * times as u64, "{outcome:?}");
     for (source, (sent, received)) in ALL.iter().zip(&outcome) {
         let expected = if LISTED.contains(source) { *sent } else { 0 };
         assert_eq!(*received, expected, "{backend}, {source}: of {sent}");
@@ -41,16 +41,24 @@ fn swap_under_traffic(backend: &str) {
 }
 
 #[test]
-fn root_fifty_swaps_of_bpf_lose_nothing_and_let_nobody_through() {
-    swap_under_traffic("bpf");
+fn root_swaps_of_bpf_lose_nothing_and_let_nobody_through() {
+    swap_under_traffic("bpf", 20);
 }
 
 #[test]
-fn root_fifty_swaps_of_nft_lose_nothing_and_let_nobody_through() {
-    swap_under_traffic("nft");
+fn root_swaps_of_nft_lose_nothing_and_let_nobody_through() {
+    swap_under_traffic("nft", 20);
 }
 
 #[test]
-fn root_fifty_swaps_of_ipset_lose_nothing_and_let_nobody_through() {
-    swap_under_traffic("ipset");
+fn root_swaps_of_ipset_lose_nothing_and_let_nobody_through() {
+    swap_under_traffic("ipset", 20);
+}
+
+/// `make soak` runs it.
+#[test]
+fn root_soak_fifty_swaps_of_each_lose_nothing_and_let_nobody_through() {
+    for backend in allow_world::BACKENDS {
+        swap_under_traffic(backend, 50);
+    }
 }
