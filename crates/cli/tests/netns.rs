@@ -27,10 +27,10 @@ fn loaded(gate: &Gate, place: &[&str]) -> Value {
     documents::read(&outcome.stdout, "allow-status")
 }
 
-/// Inode of the namespace of each process with these words on its command line.
-fn namespaces_of(gate: &Gate, words: &str) -> Vec<String> {
-    let script = format!("for p in $(pgrep -f '{words}'); do readlink /proc/$p/ns/net; done");
-    gate.world.sh(&script).lines().map(str::to_owned).collect()
+/// The network namespaces of the guards.
+fn namespaces_of_guards(gate: &Gate) -> Vec<String> {
+    let of = |pid| std::fs::read_link(format!("/proc/{pid}/ns/net")).ok()?.to_str().map(str::to_owned);
+    gate.guards().into_iter().filter_map(of).collect()
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn root_lists_are_on_trial_in_the_namespace_that_was_named() {
         assert!(told.contains("keep it with: weir allow confirm --netns out"), "{told}");
         let status = loaded(&gate, &there);
         assert_eq!((&status["loaded"]["backend"], &status["set"]["guards"]), (&backend.into(), &2.into()));
-        let guards = namespaces_of(&gate, "[w]eir guard allow");
+        let guards = namespaces_of_guards(&gate);
         assert!(guards.len() == 2 && guards.iter().all(|ns| *ns == inside), "{guards:?} are not in {inside}");
         // This host's own namespace has nothing of it, and no journal.
         let own = loaded(&gate, &[]);
