@@ -20,7 +20,7 @@ max-rounds = 8
 budget = "120s"
 twin = false
 warmup = "100ms"
-duration = "1500ms"
+duration = "750ms"
 max-steal = 1.0
 [patterns]
 repeats = "repeats"
@@ -35,7 +35,7 @@ link = { delays = ["0.9ms", "1.5ms"] }
 [[workload]]
 name = "repeats"
 kind = "tcp-rr"
-window = 100
+window = 50
 "#;
 
 /// The delay that the link adds to a round trip of each path, ns: both directions.
