@@ -183,7 +183,7 @@ const LOSS: &str = "nft 'add table inet loss; add chain inet loss f { type filte
 const SLOW: &str = "tc qdisc add dev h1 root tbf rate 8mbit burst 16kb limit 60kb";
 
 #[test]
-fn root_measured_loss_and_a_slow_link_are_the_networks_limit() {
+fn root_paced_loss_and_a_slow_link_are_the_networks_limit() {
     all_are_named(&[Case { fault: LOSS, ..BULK }, Case { fault: SLOW, ..BULK }]);
 }
 

@@ -117,7 +117,7 @@ fn truths_of(cases: &[Planted]) {
 
 /// On no side, one, the other and both; single and in bursts; by one connection and by many; from either end; of both IP versions.
 #[test]
-fn root_measured_loss_is_on_its_side_and_within_the_interval() {
+fn root_paced_loss_is_on_its_side_and_within_the_interval() {
     truths_of(&[
         PLAIN,
         Planted { behind: BURSTS, ..PLAIN },
@@ -165,7 +165,7 @@ fn root_each_segment_that_is_sent_again_is_counted() {
 
 /// One packet in twenty is overtaken, before and behind the gateway; none is lost.
 #[test]
-fn root_measured_reordering_is_no_loss() {
+fn root_paced_reordering_is_no_loss() {
     if test_needs_root() {
         return;
     }
@@ -192,7 +192,7 @@ fn root_measured_reordering_is_no_loss() {
 
 /// Smallest round trips are those of the path: never shorter, and not longer by more than 2 %.
 #[test]
-fn root_measured_smallest_round_trips_are_those_of_the_path() {
+fn root_paced_smallest_round_trips_are_those_of_the_path() {
     if test_needs_root() {
         return;
     }

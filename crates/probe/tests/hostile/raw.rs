@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 use weir_load::Stop;
@@ -35,12 +36,19 @@ pub(crate) fn welcomed(server: &Running) -> TcpStream {
     stream
 }
 
+/// Whether the server measures with a client. On a busy machine neither end may get to run in a tenth of a second: another follows.
 pub(crate) fn works(server: &Running) {
-    let m = server.visit().measure(
-        &workload(json!({"kind": "tcp-rr"})),
-        span(100),
-        &Stop::default(),
-        &mut |_| {},
-    );
-    assert!(m.unwrap().trial.value("answered") > 0.0);
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let m = server.visit().measure(
+            &workload(json!({"kind": "tcp-rr"})),
+            span(100),
+            &Stop::default(),
+            &mut |_| {},
+        );
+        if m.unwrap().trial.value("answered") > 0.0 {
+            return;
+        }
+        assert!(Instant::now() < deadline, "no measurement has an answer");
+    }
 }
