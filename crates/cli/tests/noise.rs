@@ -33,9 +33,10 @@ kind = "nft-masquerade"
 [[workload]]
 name = "rr"
 kind = "tcp-rr"
+[[workload]]
+name = "stream"
+kind = "tcp-stream"
 "#;
-
-const STREAM: &str = "[[workload]]\nname = \"stream\"\nkind = \"tcp-stream\"\n";
 
 /// The conclusions of the product from some of the rounds alone.
 fn conclude(run: &Run, rounds: impl Fn(u32) -> bool) -> Results {
@@ -60,20 +61,14 @@ fn widths(run: &Run, results: &Results) -> Vec<Option<f64>> {
 
 #[test]
 fn root_measured_disturbance_widens_intervals_and_makes_no_winner() {
-    measured(2, 3, |_| holds(|| disturbed_every_second_round(SCENARIO)));
+    measured(2, 3, |_| holds(disturbed_every_second_round));
 }
 
-/// With a second workload, which does not wait between packets. `make soak` runs it.
-#[test]
-fn root_soak_disturbance_widens_intervals_of_two_workloads_and_makes_no_winner() {
-    measured(2, 3, |_| holds(|| disturbed_every_second_round(&format!("{SCENARIO}{STREAM}"))));
-}
-
-fn disturbed_every_second_round(scenario: &str) {
+fn disturbed_every_second_round() {
     let Some(world) = world(&["nft", "taskset"]) else { return };
     let _turn = turn();
     let mut busy = None;
-    let noisy = bench_heard(&world, scenario, |line| {
+    let noisy = bench_heard(&world, SCENARIO, |line| {
         let done = line.strip_prefix("round ").and_then(|l| l.split_once(':')?.0.parse::<u32>().ok());
         // The line says how many are done, so also the number, from 0, of the one that begins.
         if let Some(next) = done {

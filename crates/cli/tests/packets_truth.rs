@@ -317,11 +317,11 @@ fn root_measured_a_table_of_5000_connections_is_found_and_put_back() {
 fn root_alone_a_gateway_that_forgets_connections_fails_validation() {
     let Some(world) = world(&[NFT]) else { return };
     let _turn = turn();
-    // Entries live for a second: 1,600 connections, at most 1,500 a second, take longer, so that the first are always gone
+    // Entries live for a second: 2,000 connections, at most 1,500 a second, take longer, so that the first are always gone
     // when they are asked for.
     let testbed = "[testbed.sysctls.gateway]\n\"net.netfilter.nf_conntrack_udp_timeout\" = \"1\"";
     let options =
-        "procedure = \"establishment-validated\"\nsearch = \"quick\"\nflows = 1600\nmax-rate = 1500";
+        "procedure = \"establishment-validated\"\nsearch = \"quick\"\nflows = 2000\nmax-rate = 1500";
     let entries = format!("[[variant]]\nkind = \"nft-masquerade\"\n{}", workload(options));
     let measured = bench(&world, &scenario(testbed, 1, "1s", &entries));
     let (plain, validated) =

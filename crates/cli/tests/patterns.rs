@@ -35,7 +35,7 @@ link = { delays = ["0.9ms", "1.5ms"] }
 [[workload]]
 name = "repeats"
 kind = "tcp-rr"
-window = 50
+window = 100
 "#;
 
 /// The delay that the link adds to a round trip of each path, ns: both directions.

@@ -37,12 +37,13 @@ impl PathWorld {
         let address = |network: usize, host: usize| {
             if ipv6 { format!("2001:2:0:{network}::{host}") } else { format!("198.18.{network}.{host}") }
         };
-        // All of a host in one script: a process for each command takes longer than the commands.
+        for ns in &hosts {
+            // Before its links: each takes it over when it is made.
+            sh(ns, "sysctl -q net.ipv6.conf.default.accept_dad=0");
+        }
+        // The rest of a host in one script: a process for each command takes longer than the commands.
         let mut scripts: [String; 5] = std::array::from_fn(|_| {
-            format!(
-                "sysctl -q net.ipv6.conf.default.accept_dad=0 net.ipv{version}.conf.all.forwarding=1; \
-                 ip link set lo up; "
-            )
+            format!("sysctl -q net.ipv{version}.conf.all.forwarding=1; ip link set lo up; ")
         });
         for (n, (left, right)) in LINKS.iter().enumerate() {
             let there = handle(&hosts[n + 1]);
