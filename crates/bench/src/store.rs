@@ -93,17 +93,22 @@ pub enum ReadError {
 pub fn read(path: &Path) -> Result<Run, ReadError> {
     let file = if path.is_dir() { path.join(RECORD) } else { path.to_owned() };
     let name = file.display().to_string();
-    let text = fs::read_to_string(&file).map_err(|source| ReadError::File { path: name.clone(), source })?;
+    let bytes = fs::read(&file).map_err(|source| ReadError::File { path: name.clone(), source })?;
+    let text = std::str::from_utf8(&bytes).map_err(|e| ReadError::Format {
+        path: name.clone(),
+        line: 1 + bytes.iter().take(e.valid_up_to()).filter(|byte| **byte == b'\n').count(),
+        reason: "it is not UTF-8".into(),
+    })?;
     let format = |e: serde_json::Error| ReadError::Format {
         path: name.clone(),
         line: e.line(),
         reason: e.to_string(),
     };
-    let value: serde_json::Value = serde_json::from_str(&text).map_err(format)?;
+    let value: serde_json::Value = serde_json::from_str(text).map_err(format)?;
     match value.get("schema").and_then(serde_json::Value::as_u64) {
-        Some(1) => serde_json::from_str(&text).map(from_first).map_err(format),
+        Some(1) => serde_json::from_str(text).map(from_first).map_err(format),
         Some(found) if found != u64::from(SCHEMA_VERSION) => Err(ReadError::Schema { path: name, found }),
-        _ => serde_json::from_str(&text).map_err(format),
+        _ => serde_json::from_str(text).map_err(format),
     }
 }
 
