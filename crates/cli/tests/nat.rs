@@ -283,7 +283,6 @@ fn root_published_ports_keep_no_state_and_their_rows_say_so() {
             ("udp-idle-default", "not-testable", "meets"),
             ("udp-idle-unanswered", "not-testable", "meets"),
             ("udp-mapping", "partly", "meets"),
-            ("udp-new-mappings", "described", "not-testable"),
             ("udp-overloading", "partly", "fails"),
             ("udp-parity", "meets", "not-testable"),
             ("udp-port-contiguity", "described", "not-testable"),
