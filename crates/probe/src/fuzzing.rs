@@ -301,7 +301,8 @@ mod tests {
         let outcome = run(&mut targets, Duration::from_secs(3), 20_261_121);
         assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
         for (target, tally) in targets.iter().zip(&outcome.tallies) {
-            assert!(tally.cases > 1000, "{} {tally:?}", target.name);
+            // Three seconds of a busy machine are some hundred cases, of an idle one many thousand.
+            assert!(tally.cases > 100, "{} {tally:?}", target.name);
             // Inputs that are never taken would test nothing behind the first check.
             assert!(tally.taken > tally.cases / 100, "{} {tally:?}", target.name);
         }

@@ -445,7 +445,7 @@ fn flood(address: SocketAddr, over: &AtomicBool) {
 }
 
 #[test]
-fn a_flood_leaves_another_client_s_counts_whole() {
+fn measured_a_flood_leaves_another_client_s_counts_whole() {
     let server = Running::start(Limits {
         sessions_per_client: 64,
         patience: Duration::from_secs(1),

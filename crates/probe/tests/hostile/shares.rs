@@ -91,7 +91,7 @@ fn a_measurement_in_which_nothing_moves_gives_back_what_it_took() {
 }
 
 #[test]
-fn what_moves_goes_on_however_slowly() {
+fn paced_what_moves_goes_on_however_slowly() {
     let server = Running::start(Limits { standstill: Duration::from_millis(1500), ..Limits::default() });
     let _other = welcomed(&server);
     // A datagram in 2 s, and one round trip a second.
