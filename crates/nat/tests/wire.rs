@@ -78,7 +78,7 @@ fn root_defects_on_the_wire() {
 }
 
 #[test]
-fn root_paced_idle_times_on_the_wire() {
+fn root_measured_idle_times_on_the_wire() {
     if privilege::test_needs_root() {
         return;
     }
