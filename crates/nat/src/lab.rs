@@ -22,6 +22,10 @@ const PATIENCE: Duration = Duration::from_millis(20);
 const OUTSIDE_MTU: u32 = 1_400;
 /// How soon a stop is noticed.
 const NOTICE: Duration = Duration::from_millis(100);
+/// For so long a thread that sends at once with another one waits for it awake: an idle core has begun it by then.
+const SPIN: Duration = Duration::from_micros(300);
+/// Then it looks again each time so much has passed.
+const NAP: Duration = Duration::from_micros(100);
 /// Types of ICMPv6 that are about a link: listeners, routers, neighbours, redirects.
 const OF_THE_LINK: std::ops::RangeInclusive<u8> = 130..=143;
 /// Longest frame of a link with the lab's largest MTU.
@@ -195,10 +199,11 @@ impl Ends for LabEnds {
         let [first, second] = [end.frame(&packets[0])?, end.frame(&packets[1])?];
         let (ready, waiting) = (AtomicUsize::new(0), [first, second]);
         let send = |frame: &Vec<u8>| {
-            // A barrier would wake one thread after the other.
+            // A barrier would wake one thread after the other. On a busy machine the other one waits for a core, perhaps for this one.
             ready.fetch_add(1, Ordering::AcqRel);
+            let begun = Instant::now();
             while ready.load(Ordering::Acquire) < waiting.len() {
-                std::thread::yield_now();
+                if begun.elapsed() < SPIN { std::hint::spin_loop() } else { std::thread::sleep(NAP) }
             }
             end.socket.send(frame)
         };
