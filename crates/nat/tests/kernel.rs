@@ -151,6 +151,7 @@ fn root_ports_are_those_of_the_kernels_table() {
         ("tcp", seen.tcp_mapping.unwrap().into_iter().flat_map(|mapping| mapping.seen).collect()),
     ] {
         let table = run(gateway, "conntrack", &["-L", "-p", protocol], "");
+        let (number, mut kept) = (translations.len(), 0);
         for translation in translations {
             let (inside, to, seen) = (translation.inside, translation.to, translation.seen.unwrap());
             let sent =
@@ -160,8 +161,10 @@ fn root_ports_are_those_of_the_kernels_table() {
             let entry =
                 table.lines().find(|line| line.contains(&sent)).unwrap_or_else(|| panic!("{sent}:\n{table}"));
             assert!(entry.contains(&back), "{back}: {entry}");
-            assert_ne!(inside.port(), seen.port(), "{entry}");
+            kept += usize::from(inside.port() == seen.port());
         }
+        // The rule draws ports, and now and then the one that was there: low ones stay below 1024.
+        assert!(kept < number.div_ceil(2), "{kept} of {number} kept their port");
     }
 }
 
