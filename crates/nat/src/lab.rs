@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_millis(20);
 const OUTSIDE_MTU: u32 = 1_400;
 /// How soon a stop is noticed.
 const NOTICE: Duration = Duration::from_millis(100);
-/// For so long a thread that sends at once with another one waits for it awake: an idle core has begun it by then.
+/// How long a thread that sends at once with another one waits for it awake: an idle core has begun it by then.
 const SPIN: Duration = Duration::from_micros(300);
 /// Then it looks again each time so much has passed.
 const NAP: Duration = Duration::from_micros(100);
