@@ -163,8 +163,8 @@ fn root_ports_are_those_of_the_kernels_table() {
             assert!(entry.contains(&back), "{back}: {entry}");
             kept += usize::from(inside.port() == seen.port());
         }
-        // The rule draws ports, and now and then the one that was there: low ones stay below 1024.
-        assert!(kept < number.div_ceil(2), "{kept} of {number} kept their port");
+        // The rule draws ports, and once in some hundred times the one that was there: low ones stay below 1024.
+        assert!(kept <= 1 && kept < number, "{kept} of {number} kept their port");
     }
 }
 

@@ -298,11 +298,11 @@ mod tests {
     #[test]
     fn seconds_of_fuzzing_neither_panic_nor_allocate_without_bounds() {
         let mut targets = own();
-        let outcome = run(&mut targets, Duration::from_secs(3), 20_261_121);
+        // Long enough for the cases that are asked for, also while other tests have most of the machine.
+        let outcome = run(&mut targets, Duration::from_secs(8), 20_261_121);
         assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
         for (target, tally) in targets.iter().zip(&outcome.tallies) {
-            // Three seconds of a busy machine are some hundred cases, of an idle one many thousand.
-            assert!(tally.cases > 100, "{} {tally:?}", target.name);
+            assert!(tally.cases > 1000, "{} {tally:?}", target.name);
             // Inputs that are never taken would test nothing behind the first check.
             assert!(tally.taken > tally.cases / 100, "{} {tally:?}", target.name);
         }
