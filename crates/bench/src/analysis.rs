@@ -42,7 +42,7 @@ pub fn analyse(run: &Run) -> Results {
     let mut widest = Widest::default();
     for workload in &run.workloads {
         for def in &workload.metrics {
-            let floor = floor(run, &measured, workload, def);
+            let floor = floor(run, &measured, &workload.name, def);
             let cells = cells(run, &measured, workload, def, floor.floor, depth);
             // A workload with only a few rounds never becomes more precise.
             if def.headline && def.scale == Scale::Ratio && workload.rounds.is_none() {
@@ -117,14 +117,14 @@ fn faults(run: &Run) -> Vec<FaultCount> {
 }
 
 /// The noise floor of a metric: the twin against the variant that it doubles.
-fn floor(run: &Run, measured: &Measured<'_>, workload: &WorkloadInfo, def: &MetricDef) -> NoiseFloor {
+pub(crate) fn floor(run: &Run, measured: &Measured<'_>, workload: &str, def: &MetricDef) -> NoiseFloor {
     let twin = run.variants.iter().find_map(|v| Some((v.name.as_str(), v.twin_of.as_deref()?)));
     let effect = twin.and_then(|(twin, original)| {
-        let subject = |variant| Subject { workload: &workload.name, variant };
+        let subject = |variant| Subject { workload, variant };
         effect_of(measured, def, subject(twin), subject(original))
     });
     NoiseFloor {
-        workload: workload.name.clone(),
+        workload: workload.to_owned(),
         metric: def.name.clone(),
         floor: effect.as_ref().and_then(Effect::floor),
         n: effect.as_ref().map_or(0, Effect::rounds),

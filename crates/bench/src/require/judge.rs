@@ -7,7 +7,7 @@ use weir_stats::signed_rank::LEAST_ROUNDS;
 use weir_text::units;
 
 use super::{Bound, Relation, Requirement, Target};
-use crate::analysis::{Effect, Measured, Subject, analyse, effect_of, estimate_of, fails_more_than};
+use crate::analysis::{Effect, Measured, Subject, analyse, effect_of, estimate_of, fails_more_than, floor};
 
 /// The verdict on a bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,12 +80,36 @@ impl Requirement {
             Bound::Value(limit) => self.by_value(run, &measured, *limit),
             Bound::Multiple { factor, of } => self.by_multiple(run, &measured, *factor, of),
         };
+        if outcome == Outcome::Met && self.is_within_noise(run, &measured) {
+            outcome = Outcome::Undecided;
+            found += ", no more than the baseline differs from itself (A/A)";
+        }
         if outcome == Outcome::Met && self.leaves_failures_out(run) {
             outcome = Outcome::Undecided;
             found +=
                 ", but more operations fail than with what it is compared with, and this does not count them";
         }
         Judgement { outcome, text: self.text.clone(), found }
+    }
+
+    /// Whether the bound asks for a difference from another variant, and the noise floor is as large as the one that was seen. As for
+    /// verdicts, no such difference is one.
+    fn is_within_noise(&self, run: &Run, measured: &Measured<'_>) -> bool {
+        let Bound::Multiple { factor, of } = &self.bound else { return false };
+        let asks = match self.relation {
+            Relation::Above => *factor >= 1.0,
+            Relation::AtLeast => *factor > 1.0,
+            Relation::Below => *factor <= 1.0,
+            Relation::AtMost => *factor < 1.0,
+            Relation::Equal => false,
+        };
+        let floor_of = |workload| floor(run, measured, workload, &self.metric).floor;
+        let floors = [&self.target.workload, &of.workload].into_iter().filter_map(|w| floor_of(w));
+        let effect = effect_of(measured, &self.metric, subject(&self.target), subject(of));
+        match (effect, floors.reduce(f64::max)) {
+            (Some(effect), Some(floor)) => asks && effect.comparison.effect().abs() <= floor,
+            _ => false,
+        }
     }
 
     /// Whether failures keep the bound from being met. Another variant was compared with, and fewer operations fail there: no other

@@ -208,6 +208,52 @@ fn the_streams_that_stand_do_not_stand_in_for_those_that_fail() {
     assert_eq!(judged(&lossy, "nft.one.goodput_bps >= 0.9 x direct").outcome, Outcome::Met);
 }
 
+/// As [`run`], with a twin of `direct` whose goodput is `apart` times as large, and as small, in turn.
+fn with_twin(factor: f64, apart: f64) -> Run {
+    let mut run = run(12, factor);
+    let twin = VariantInfo {
+        name: "direct (A/A)".into(),
+        baseline: false,
+        twin_of: Some("direct".into()),
+        ..run.variants[0].clone()
+    };
+    run.variants.push(twin);
+    let mut twins: Vec<Trial> = run.trials.iter().filter(|t| t.variant == "direct").cloned().collect();
+    for twin in &mut twins {
+        twin.variant = "direct (A/A)".into();
+        if let Some(goodput) = twin.metrics.get_mut("goodput_bps") {
+            *goodput *= if twin.round % 2 == 0 { apart } else { 1.0 / apart };
+        }
+    }
+    run.trials.extend(twins);
+    run
+}
+
+#[test]
+fn a_difference_that_the_baseline_has_from_itself_meets_no_bound() {
+    use Outcome::{Met, NotMet, Undecided};
+    for (factor, apart, text, outcome) in [
+        (1.02, 1.03, "nft.one > 1 x direct", Undecided),
+        (1.02, 1.03, "direct.one < 1 x nft", Undecided),
+        (1.02, 1.03, "nft.one >= 1.005 x direct", Undecided),
+        (0.98, 1.03, "nft.one <= 0.995 x direct", Undecided),
+        (1.02, 1.03, "direct.one > 1.95 x direct.two", Met),
+        // The twin's noise is smaller than the difference.
+        (1.02, 1.001, "nft.one > 1 x direct", Met),
+        (0.98, 1.001, "nft.one < 1 x direct", Met),
+        // No difference is asked for.
+        (1.02, 1.03, "nft.one >= 1 x direct", Met),
+        (1.02, 1.03, "nft.one >= 0.9 x direct", Met),
+        (1.02, 1.03, "nft.one == 1 x direct", Met),
+        // A bound that is missed stays missed.
+        (0.98, 1.03, "nft.one > 1 x direct", NotMet),
+    ] {
+        let judgement = judged(&with_twin(factor, apart), text);
+        assert_eq!(judgement.outcome, outcome, "{factor}, {apart}: {judgement}");
+        assert_eq!(judgement.found.contains("differs from itself"), outcome == Undecided, "{judgement}");
+    }
+}
+
 #[test]
 fn mistakes_are_named_with_the_nearest_valid_value() {
     let run = run(1, 1.0);
