@@ -84,7 +84,7 @@ pub fn attach_xdp(program: &ProgramFd, interface: u32, mode: XdpMode) -> Result<
 /// # Errors
 /// [`Error::Missing`] where the kernel has no TCX (before 6.6) or the privilege is missing.
 pub fn attach_tcx(program: &ProgramFd, interface: u32, direction: Direction) -> Result<Attached> {
-    link(program, interface, hook(direction), 0)
+    link(program, interface, hook(direction), 0).map_err(Error::of_tcx)
 }
 
 /// The same before those that are there: it sees the packets that they drop or redirect.
@@ -92,7 +92,7 @@ pub fn attach_tcx(program: &ProgramFd, interface: u32, direction: Direction) -> 
 /// # Errors
 /// As [`attach_tcx`].
 pub fn attach_tcx_first(program: &ProgramFd, interface: u32, direction: Direction) -> Result<Attached> {
-    link(program, interface, hook(direction), libbpf_sys::BPF_F_BEFORE)
+    link(program, interface, hook(direction), libbpf_sys::BPF_F_BEFORE).map_err(Error::of_tcx)
 }
 
 fn hook(direction: Direction) -> libbpf_sys::bpf_attach_type {

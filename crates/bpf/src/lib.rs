@@ -63,16 +63,28 @@ pub enum Error {
     Absent(String),
 }
 
+/// Says that TCX is missing.
+pub const NO_TCX: &str = "Linux 6.6 is needed: this kernel has no TCX (CONFIG_NET_XGRESS)";
+
 impl Error {
     /// True if privilege or a kernel feature is missing.
     pub fn is_missing(&self) -> bool {
         matches!(self, Error::Missing { .. } | Error::Unmounted(_))
     }
 
-    /// True if this kernel does not have TCX: it does not know the number of that type of attachment.
+    /// True if this kernel does not have TCX.
     pub fn lacks_tcx(&self) -> bool {
-        matches!(self, Error::Refused { what, source, .. }
-            if what.starts_with("attach ") && source.kind() == std::io::ErrorKind::InvalidInput)
+        matches!(self, Error::Missing { hint, .. } if *hint == NO_TCX)
+    }
+
+    /// The error of an attachment to TCX: a kernel without it does not know the number of that type of attachment.
+    pub(crate) fn of_tcx(self) -> Self {
+        match self {
+            Error::Refused { what, source, .. } if source.kind() == std::io::ErrorKind::InvalidInput => {
+                Error::Missing { what, source, hint: NO_TCX }
+            }
+            other => other,
+        }
     }
 
     /// The error number, if there is one.
@@ -115,3 +127,22 @@ const ENOTSUPP: i32 = 524;
 
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_without_tcx_is_told_from_other_refusals() {
+        let refused =
+            |number| Error::new("attach p to interface 2", std::io::Error::from_raw_os_error(number), "");
+        let without = refused(libc::EINVAL).of_tcx();
+        assert!(without.lacks_tcx() && without.is_missing(), "{without}");
+        assert!(without.to_string().ends_with(NO_TCX), "{without}");
+        let taken = refused(libc::EBUSY).of_tcx();
+        assert!(!taken.lacks_tcx() && !taken.is_missing(), "{taken}");
+        // Privilege is another need, and an attachment elsewhere another call.
+        assert!(!refused(libc::EPERM).of_tcx().lacks_tcx());
+        assert!(!refused(libc::EINVAL).lacks_tcx());
+    }
+}

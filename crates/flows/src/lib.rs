@@ -72,15 +72,7 @@ impl Error {
 
 impl From<weir_bpf::Error> for Error {
     fn from(error: weir_bpf::Error) -> Self {
-        match &error {
-            // The number of an attachment type that the kernel does not have.
-            weir_bpf::Error::Refused { what, source, .. }
-                if what.starts_with("attach ") && source.kind() == std::io::ErrorKind::InvalidInput =>
-            {
-                Error::Kernel("Linux 6.6 is needed: this kernel has no TCX (CONFIG_NET_XGRESS)")
-            }
-            _ => Error::Bpf(error),
-        }
+        if error.lacks_tcx() { Error::Kernel(weir_bpf::NO_TCX) } else { Error::Bpf(error) }
     }
 }
 
