@@ -332,7 +332,9 @@ mod tests {
         // From Linux 5.4: the verifier's last line. EINVAL is 22, EBUSY 16.
         let helper = named(refused("load BPF object publish", 22, ": unknown func bpf_redirect_peer#155"));
         assert!(helper.to_string().contains("Linux 5.10"), "{helper}");
-        let tcx = named(refused("attach publish_in to interface 3", 22, ""));
+        let source = std::io::Error::from_raw_os_error(22);
+        let what = "attach publish_in to interface 3".into();
+        let tcx = named(weir_bpf::Error::Missing { what, source, hint: weir_bpf::NO_TCX });
         assert!(tcx.to_string().contains("Linux 6.6"), "{tcx}");
         assert!(matches!(named(refused("attach publish_in to interface 3", 16, "")), Error::Bpf(_)));
     }
