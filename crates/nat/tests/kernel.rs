@@ -151,7 +151,6 @@ fn root_ports_are_those_of_the_kernels_table() {
         ("tcp", seen.tcp_mapping.unwrap().into_iter().flat_map(|mapping| mapping.seen).collect()),
     ] {
         let table = run(gateway, "conntrack", &["-L", "-p", protocol], "");
-        let (number, mut kept) = (translations.len(), 0);
         for translation in translations {
             let (inside, to, seen) = (translation.inside, translation.to, translation.seen.unwrap());
             let sent =
@@ -161,10 +160,9 @@ fn root_ports_are_those_of_the_kernels_table() {
             let entry =
                 table.lines().find(|line| line.contains(&sent)).unwrap_or_else(|| panic!("{sent}:\n{table}"));
             assert!(entry.contains(&back), "{back}: {entry}");
-            kept += usize::from(inside.port() == seen.port());
+            // The kernel draws from few privileged ports (600 to 1023), so one may be the old one by chance.
+            assert!(inside.port() < 1024 || inside.port() != seen.port(), "{entry}");
         }
-        // The rule draws ports, and once in some hundred times the one that was there: low ones stay below 1024.
-        assert!(kept <= 1 && kept < number, "{kept} of {number} kept their port");
     }
 }
 

@@ -236,11 +236,10 @@ fn root_the_kernels_nat_by_a_server() {
         assert_eq!(verdicts["udp-filtering"], Compliance::Fails, "{rule}: {seen:#?}");
         let tcp = if random { Compliance::NotSure } else { Compliance::Fails };
         assert_eq!(verdicts["tcp-filtering"], tcp, "{rule}: {seen:#?}");
-        let ports = seen.udp_ports.unwrap();
-        let kept = ports.iter().filter(|p| Some(p.inside.port()) == p.seen.map(|seen| seen.port())).count();
-        // A drawn port may be the old one by chance.
-        let most_changed = kept < ports.len().div_ceil(2);
-        assert!(if random { most_changed } else { kept == ports.len() }, "{kept} kept: {ports:?}");
+        // The kernel draws from few privileged ports (600 to 1023), so one may be the old one by chance.
+        for port in seen.udp_ports.unwrap().iter().filter(|p| !random || p.inside.port() >= 1024) {
+            assert_eq!(Some(port.inside.port()) == port.seen.map(|seen| seen.port()), !random, "{port:?}");
+        }
     });
 }
 
