@@ -51,9 +51,6 @@ impl Attached {
     }
 }
 
-/// Names what TCX needs.
-pub const NEEDS_TCX: &str = "Linux 6.6: this kernel has no TCX (CONFIG_NET_XGRESS)";
-
 /// Whether there are attachments, all of them where they were made: an interface that is gone took its program along.
 ///
 /// # Errors

@@ -1,7 +1,5 @@
 //! Parts of the kernel that the programs need.
 
-use weir_bpf::NEEDS_TCX;
-
 use crate::Error;
 
 const NEEDS_CONNTRACK: &str = "the conntrack functions for BPF (Linux 5.18, CONFIG_DEBUG_INFO_BTF and nf_conntrack), which this kernel lacks";
@@ -15,7 +13,6 @@ pub(crate) fn named(error: weir_bpf::Error) -> Error {
         {
             Error::Kernel(NEEDS_CONNTRACK)
         }
-        _ if error.lacks_tcx() => Error::Kernel(NEEDS_TCX),
         _ => Error::Bpf(error),
     }
 }

@@ -47,12 +47,9 @@ pub enum Error {
     /// An option out of its range, or an interface that is not there.
     #[error("{0}")]
     Options(String),
-    /// The kernel lacks a part.
-    #[error("{0}")]
-    Kernel(&'static str),
     /// The kernel refused.
     #[error("{0}")]
-    Bpf(weir_bpf::Error),
+    Bpf(#[from] weir_bpf::Error),
     /// Reading the interfaces failed.
     #[error("{0}")]
     System(#[from] weir_sys::Error),
@@ -62,17 +59,10 @@ impl Error {
     /// True if a privilege or a feature of the kernel is missing here.
     pub fn is_missing(&self) -> bool {
         match self {
-            Error::Kernel(_) => true,
             Error::Bpf(e) => e.is_missing(),
             Error::System(e) => e.kind() == std::io::ErrorKind::PermissionDenied,
             Error::Options(_) => false,
         }
-    }
-}
-
-impl From<weir_bpf::Error> for Error {
-    fn from(error: weir_bpf::Error) -> Self {
-        if error.lacks_tcx() { Error::Kernel(weir_bpf::NO_TCX) } else { Error::Bpf(error) }
     }
 }
 

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use weir_bpf::{
-    Attached, Direction as Hook, Loader, Map, NEEDS_TCX, Object, Plain, ProgramFd, TestRun, are_attached,
-    attach_tcx, test_run, test_run_super,
+    Attached, Direction as Hook, Loader, Map, Object, Plain, ProgramFd, TestRun, are_attached, attach_tcx,
+    test_run, test_run_super,
 };
 use weir_text::order;
 
@@ -305,7 +305,6 @@ pub(crate) fn named(error: weir_bpf::Error) -> Error {
         {
             Error::Kernel(NEEDS_HELPER)
         }
-        _ if error.lacks_tcx() => Error::Kernel(NEEDS_TCX),
         // bpf_mprog_max (include/linux/bpf_mprog.h).
         weir_bpf::Error::Refused { what, source, .. }
             if what.starts_with("attach ") && source.raw_os_error() == Some(ERANGE) =>
@@ -332,10 +331,6 @@ mod tests {
         // From Linux 5.4: the verifier's last line. EINVAL is 22, EBUSY 16.
         let helper = named(refused("load BPF object publish", 22, ": unknown func bpf_redirect_peer#155"));
         assert!(helper.to_string().contains("Linux 5.10"), "{helper}");
-        let source = std::io::Error::from_raw_os_error(22);
-        let what = "attach publish_in to interface 3".into();
-        let tcx = named(weir_bpf::Error::Missing { what, source, hint: weir_bpf::NO_TCX });
-        assert!(tcx.to_string().contains("Linux 6.6"), "{tcx}");
         assert!(matches!(named(refused("attach publish_in to interface 3", 16, "")), Error::Bpf(_)));
     }
 }
