@@ -103,13 +103,15 @@ impl Requirement {
             Relation::AtMost => *factor < 1.0,
             Relation::Equal => false,
         };
-        let floor_of = |workload| floor(run, measured, workload, &self.metric).floor;
-        let floors = [&self.target.workload, &of.workload].into_iter().filter_map(|w| floor_of(w));
-        let effect = effect_of(measured, &self.metric, subject(&self.target), subject(of));
-        match (effect, floors.reduce(f64::max)) {
-            (Some(effect), Some(floor)) => asks && effect.comparison.effect().abs() <= floor,
-            _ => false,
+        if !asks {
+            return false;
         }
+        let floor_of = |workload: &String| floor(run, measured, workload, &self.metric).floor;
+        let floors = [&self.target.workload, &of.workload].into_iter().filter_map(floor_of);
+        let effect = effect_of(measured, &self.metric, subject(&self.target), subject(of));
+        effect
+            .zip(floors.reduce(f64::max))
+            .is_some_and(|(effect, floor)| effect.comparison.effect().abs() <= floor)
     }
 
     /// Whether failures keep the bound from being met. Another variant was compared with, and fewer operations fail there: no other
