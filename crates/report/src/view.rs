@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use weir_record::results::{Cell, Estimate, Results};
-use weir_record::{MetricDef, Run, Source, Trial, Unit, VariantInfo, WorkloadInfo};
+use weir_record::{MetricDef, Run, Scale, Source, Trial, Unit, VariantInfo, WorkloadInfo};
 use weir_stats::signed_rank::least_rounds;
 use weir_stats::{Censored, Comparison, Verdict};
 
@@ -124,8 +124,8 @@ fn entry<'a>(
     let comparison = cell.and_then(|c| c.comparison.as_ref());
     let effect = comparison.map(|c| effect_text(def, c, estimate, baseline));
     let mut words = cell.and_then(|c| c.verdict).map(|v| words::verdict(def, comparison, v));
-    if let (Some(words), true) = (&mut words, merges_differently(def, cell, baseline)) {
-        words.text += MERGED_MARK;
+    if let (Some(words), true) = (&mut words, disagrees(def, cell, baseline)) {
+        words.text += DISAGREES_MARK;
     }
     // The run reports "Too few rounds" once; here the observed effect appears, marked as open.
     let (words, effect) = match (words, effect) {
@@ -153,20 +153,20 @@ fn value_text(def: &MetricDef, estimate: &Estimate, shown: Option<units::Display
 }
 
 /// Marks an effect that the values beside it do not show.
-pub(crate) const MERGED_MARK: &str = " †";
+pub(crate) const DISAGREES_MARK: &str = " †";
 
-/// By how much more than its interval allows the ratio of two merged percentiles may differ from the effect.
-const MERGED_DIFFERS: f64 = 0.03;
+/// By how much more than its interval allows the ratio of two values may differ from the effect.
+const DISAGREES_BY: f64 = 0.03;
 
-/// The value of a percentile merges all trials, where one bad trial owns the tail; its effect is that of a typical round. True
-/// where the two say different things.
-fn merges_differently(def: &MetricDef, cell: Option<&Cell>, baseline: Option<Estimate>) -> bool {
+/// A value is that of all trials: their median, or their merged percentile, where one bad trial owns the tail. An effect is
+/// that of a typical round. True where the two say different things.
+fn disagrees(def: &MetricDef, cell: Option<&Cell>, baseline: Option<Estimate>) -> bool {
     let Some((own, base)) = cell.and_then(|c| c.estimate).zip(baseline) else { return false };
     let Some((low, high)) = cell.and_then(|c| c.comparison?.interval) else { return false };
     let ratio = own.center / base.center;
-    matches!(def.source, Source::Quantile { .. })
+    def.scale == Scale::Ratio
         && ratio.is_finite()
-        && !(low / (1.0 + MERGED_DIFFERS)..=high * (1.0 + MERGED_DIFFERS)).contains(&ratio)
+        && !(low / (1.0 + DISAGREES_BY)..=high * (1.0 + DISAGREES_BY)).contains(&ratio)
 }
 
 /// Returns the effect as it is. If neither side lost anything, every round's difference is zero. Then only the two sides' bounds
@@ -310,9 +310,9 @@ pub(crate) fn how_to_read(run: &Run, results: &Results) -> Vec<String> {
     if said(words::Tone::Withheld) {
         lines.push("! looks better only because what failed, or was void, is left out".to_owned());
     }
-    if entries().any(|e| e.words.as_ref().is_some_and(|w| w.text.ends_with(MERGED_MARK))) {
+    if entries().any(|e| e.words.as_ref().is_some_and(|w| w.text.ends_with(DISAGREES_MARK))) {
         lines.push(
-            "† value: all trials merged, where one bad trial weighs most; effect: a typical round".to_owned(),
+            "† value: of all trials, where one bad trial may weigh most; effect: a typical round".to_owned(),
         );
     }
     let is_percentile = |m: &MetricDef| m.headline && matches!(m.source, Source::Quantile { .. });

@@ -46,6 +46,23 @@ fn terminal_fits_and_says_everything() {
 }
 
 #[test]
+fn an_effect_that_its_values_do_not_show_is_marked_and_explained() {
+    let mut run = fixture::run(1);
+    let marks =
+        |run: &Run| [plain(run, 200), markdown(run), weir_report::html(run)].map(|t| t.matches('†').count());
+    // The page explains the mark always, the other two where it stands.
+    assert_eq!(marks(&run), [0, 0, 1]);
+    let cells = &mut run.results.as_mut().unwrap().cells;
+    for metric in ["goodput_bps", "rtt_p99_ns"] {
+        let mut of_it = cells.iter_mut().filter(|c| c.metric == metric && c.variant == "nft-masquerade");
+        let estimate = of_it.find_map(|c| c.estimate.as_mut()).unwrap();
+        estimate.center *= 10.0;
+    }
+    assert_eq!(marks(&run), [4; 3], "two rows, the first sentence, and the explanation");
+    assert!(flat(&run).contains("† value: of all trials"));
+}
+
+#[test]
 fn color_only_when_asked_for() {
     let run = fixture::run(1);
     let colored = terminal(&run, Terminal { width: 100, color: true });

@@ -45,7 +45,8 @@ pub(crate) fn wrong(world: &World, changes: &[&str]) -> Option<Vec<String>> {
     Some(wrong)
 }
 
-/// Percentiles whose value and effect point in opposite directions, in rows without a mark that says why.
+/// Rows of the report whose values and effect point in opposite directions, beyond what the effect's interval allows, without a
+/// mark that says why.
 fn contradictions(run: &Value, text: &str) -> Vec<String> {
     let cell = |metric: &Value, variant: &str| {
         let mut cells = run["results"]["cells"].as_array().unwrap().iter();
@@ -54,7 +55,7 @@ fn contradictions(run: &Value, text: &str) -> Vec<String> {
     let number = |v: &Value| if v == "infinite" { f64::INFINITY } else { v.as_f64().unwrap_or(f64::NAN) };
     let metrics = run["workloads"][0]["metrics"].as_array().unwrap().iter();
     let mut found = Vec::new();
-    for metric in metrics.filter(|m| m["scale"] == "ratio") {
+    for metric in metrics.filter(|m| m["scale"] == "ratio" && m["headline"] == true) {
         let (Some(own), Some(base)) = (cell(&metric["name"], VARIANT), cell(&metric["name"], BASELINE))
         else {
             continue;
@@ -63,9 +64,12 @@ fn contradictions(run: &Value, text: &str) -> Vec<String> {
             (number(&own["estimate"]["center"]), number(&base["estimate"]["center"]));
         let effect = number(&own["comparison"]["estimate"]);
         let opposed = (own_value > base_value && effect < 1.0) || (own_value < base_value && effect > 1.0);
+        let interval = own["comparison"]["interval"].as_array();
+        let allowed =
+            interval.is_some_and(|i| (number(&i[0])..=number(&i[1])).contains(&(own_value / base_value)));
         let label = metric["label"].as_str().unwrap();
         let mut row = text.lines().skip_while(|l| !l.trim_start().starts_with(label));
-        if opposed && !row.any(|l| l.contains(VARIANT) && l.contains('†')) {
+        if opposed && !allowed && !row.any(|l| l.contains(VARIANT) && l.contains('†')) {
             found.push(format!("{label}: {own_value} against {base_value}, and an effect of {effect}"));
         }
     }
@@ -80,18 +84,21 @@ mod tests {
 
     #[test]
     fn a_greater_value_with_a_smaller_effect_needs_a_mark() {
-        let run = |effect: f64| {
-            let metrics = json!([{ "name": "p99", "label": "latency p99", "scale": "ratio" }]);
+        let run = |effect: f64, interval: [f64; 2]| {
+            let metrics =
+                json!([{ "name": "p99", "label": "latency p99", "scale": "ratio", "headline": true }]);
             let cell = |variant, center: f64, effect: Value| {
                 json!({ "metric": "p99", "variant": variant, "estimate": { "center": center },
-                        "comparison": { "estimate": effect } })
+                        "comparison": { "estimate": effect, "interval": interval } })
             };
             let cells = [cell(VARIANT, 4098.0, json!(effect)), cell(BASELINE, 219.0, Value::Null)];
             json!({ "workloads": [{ "metrics": metrics }], "results": { "cells": cells } })
         };
         let row = " latency p99  host-network  219 ms\n              nat-starved   4098 ms  faster by 82 %";
-        assert_eq!(contradictions(&run(0.18), row).len(), 1);
-        assert_eq!(contradictions(&run(0.18), &format!("{row} †")), [""; 0]);
-        assert_eq!(contradictions(&run(18.7), row), [""; 0]);
+        let narrow = [0.1, 0.3];
+        assert_eq!(contradictions(&run(0.18, narrow), row).len(), 1);
+        assert_eq!(contradictions(&run(0.18, narrow), &format!("{row} †")), [""; 0]);
+        assert_eq!(contradictions(&run(18.7, [15.0, 20.0]), row), [""; 0]);
+        assert_eq!(contradictions(&run(0.9, [0.5, 20.0]), row), [""; 0], "neither is known better");
     }
 }

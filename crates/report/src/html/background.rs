@@ -174,7 +174,7 @@ fn facts(out: &mut Markup, term: &str, facts: &BTreeMap<String, String>, between
 }
 
 /// The rules behind the words.
-const RULES: [(&str, &str); 11] = [
+const RULES: [(&str, &str); 12] = [
     (
         "n",
         "Trials that count. A trial is one workload on one variant, once, from a fresh state; nothing shorter \
@@ -227,6 +227,11 @@ const RULES: [(&str, &str); 11] = [
         "? inconclusive",
         "Neither a difference nor equivalence is shown; the number of rounds is a forecast from the spread so \
          far. An interval may still exclude “no effect”, because the verdict is for all variants together.",
+    ),
+    (
+        "†",
+        "The values of the row do not show its effect: a value is of all trials, where one bad trial may weigh most, and an \
+         effect is that of a typical round.",
     ),
     (
         "Added time",
