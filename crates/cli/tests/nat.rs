@@ -95,6 +95,9 @@ fn root_the_kernels_nat_does_what_its_source_says() {
             ("tcp-simultaneous-open", "meets"),
             ("tcp-unsolicited-syn", "fails"),
             ("icmp-query", "meets"),
+            ("icmp-query-mapping", "meets"),
+            ("icmp-error-about-query", "meets"),
+            ("icmp-error-keeps-query", "meets"),
             ("icmp-error-in", "meets"),
             ("icmp-error-checksum", "meets"),
             ("icmp-error-out", "meets"),
@@ -419,6 +422,7 @@ fn root_paced_idle_times_are_the_kernels_settings() {
         }
         let verdicts = verdicts(gateway);
         assert_eq!((verdicts["udp-idle-unanswered"], verdicts["udp-refresh-out"]), ("fails", "meets"));
+        assert_eq!((verdicts["icmp-query-idle"], verdicts["icmp-refresh-error"]), ("fails", "meets"));
         for row in ["tcp-idle-established", "tcp-idle-half-closed", "tcp-idle-reset-in", "tcp-idle-reset-out"]
         {
             assert_eq!(verdicts[row], "fails", "{row}");

@@ -46,7 +46,7 @@ pub struct Observations {
     pub tcp_unsolicited: Option<Unsolicited>,
     /// Echo requests from inside.
     pub icmp_query: Option<IcmpQuery>,
-    /// ICMP errors about packets of UDP and TCP.
+    /// ICMP errors about packets of UDP, TCP and ICMP.
     pub icmp_errors: Option<Vec<IcmpError>>,
     /// Fields of the IP header.
     pub ip_fields: Option<[IpFields; 2]>,
@@ -179,6 +179,9 @@ pub struct IcmpQuery {
     pub request: bool,
     /// The reply arrived inside, with the request's identifier.
     pub reply: bool,
+    /// Address and identifier with which one identifier was seen at each outside address; `None` if the request did not arrive.
+    #[serde(default)]
+    pub seen: [Option<SocketAddr>; 2],
     /// The path carried a control packet, where one did not arrive.
     pub sure: bool,
 }
@@ -197,6 +200,8 @@ pub enum About {
     TcpOut,
     /// A hairpinned UDP datagram; the error comes from the inside host that it reached.
     Hairpin,
+    /// An echo request from inside; the error comes from a router on the way.
+    Query,
 }
 
 /// An ICMP error through the NAT.

@@ -285,11 +285,14 @@ impl Packet {
     /// The ICMP message, of the packet's version, if its checksum is right.
     pub fn icmp_message(&self) -> Option<Icmp<'_>> {
         let (source, destination) = self.addresses();
+        self.quoted_icmp().filter(|_| Icmp::is_sound(source, destination, &self.payload))
+    }
+
+    /// The same whatever its checksum: a NAT may quote a message with a stale one.
+    pub fn quoted_icmp(&self) -> Option<Icmp<'_>> {
         let whole = self.is_icmp() && !self.header.is_fragment();
-        if !whole || !Icmp::is_sound(source, destination, &self.payload) {
-            return None;
-        }
-        if source.is_ipv6() { Icmp::read_v6(&self.payload) } else { Icmp::read_v4(&self.payload) }.ok()
+        let read = if self.header.source.is_ipv6() { Icmp::read_v6 } else { Icmp::read_v4 };
+        whole.then(|| read(&self.payload).ok()).flatten()
     }
 
     /// Type and code of an ICMP message, as they are numbered in the packet's version.

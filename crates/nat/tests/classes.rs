@@ -99,6 +99,7 @@ fn all_nine_classes_are_told_apart() {
             if mapping != EndpointIndependent {
                 expected.insert("udp-mapping", Compliance::Fails);
                 expected.insert("tcp-mapping", Compliance::Fails);
+                expected.insert("icmp-query-mapping", Compliance::Fails);
             }
             if filtering == AddressAndPort {
                 expected.insert("udp-filtering", Compliance::Fails);
@@ -238,7 +239,7 @@ fn each_defect_changes_its_rows_and_no_others() {
 
 /// Pairs of which one hides the other: a reset or an error that is dropped, by the check of sequence numbers or otherwise, ends no mapping; mappings that all keep their port look the same
 /// for every destination, and for two packets at once; and a filter by destination hides hairpinning where mappings depend on the destination too.
-const HIDDEN: [(Defect, Defect); 11] = [
+const HIDDEN: [(Defect, Defect); 14] = [
     (Defect::PortsOverload, Defect::FirstPacketsSplit),
     (Defect::PortsOverlap, Defect::FirstPacketsSplit),
     (Defect::ResetDropped, Defect::ResetEndsMapping),
@@ -248,6 +249,9 @@ const HIDDEN: [(Defect, Defect); 11] = [
     (Defect::SequenceChecked, Defect::ResetEndsMapping),
     (Defect::SequenceLeaks, Defect::ResetEndsMapping),
     (Defect::ErrorsInDropped, Defect::ErrorsEndMapping),
+    (Defect::QueryErrorsDropped, Defect::ErrorsEndMapping),
+    (Defect::PortsOverload, Defect::QueriesPerDestination),
+    (Defect::PortsOverlap, Defect::QueriesPerDestination),
     (Defect::PortsOverload, Defect::TcpMappingDependent),
     (Defect::FilterByPort, Defect::TcpMappingDependent),
 ];

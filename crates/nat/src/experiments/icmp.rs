@@ -9,32 +9,52 @@ use crate::observed::{About, IcmpError, IcmpQuery};
 use crate::session::{Protocol, Session, Trip};
 use crate::{Arrival, Observations, Packet, Side};
 
-/// RFC 5508 section 3.1.
+/// RFC 5508 section 3.1: an echo request and its reply, and one with the same identifier to another address.
 pub(super) fn query(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
     let identifier = session.fresh_port();
-    let (near, far) = (session.inside(0), session.conditions().outside[0]);
-    let data = session.data();
-    let echo = |reply, identifier, data| Icmp::Echo { reply, identifier, sequence: 1, data };
-    let packet = Packet::icmp(near, far, &echo(false, identifier, &data));
-    let out = session.send(Side::Inside, &packet, &|arrival| {
-        arrival.side == Side::Outside && echo_data(arrival).is_some_and(|(_, found)| found == data)
-    })?;
-    let mut seen = IcmpQuery { request: out.arrived.is_some(), reply: false, sure: out.is_sure() };
-    if let Some(arrival) = &out.arrived
-        && let Some((mapped, _)) = echo_data(arrival)
-    {
-        let packet = Packet::icmp(far, arrival.packet.header.source, &echo(true, mapped, &data));
-        let back = session.send(Side::Outside, &packet, &|arrival| {
-            let is_reply = matches!(arrival.packet.icmp_message(), Some(Icmp::Echo { reply: true, .. }));
-            is_reply
-                && arrival.packet.header.destination == near
-                && echo_data(arrival) == Some((identifier, &data))
-        })?;
+    let [far, other] = session.conditions().outside;
+    let out = request(session, identifier, far)?;
+    let mapped = seen_as(&out);
+    let mut seen =
+        IcmpQuery { request: mapped.is_some(), reply: false, seen: [mapped, None], sure: out.is_sure() };
+    if let Some(mapped) = mapped {
+        let back = reply(session, identifier, far, mapped)?;
         seen.reply = back.arrived.is_some();
         seen.sure = back.is_sure();
+        seen.seen[1] = seen_as(&request(session, identifier, other)?);
     }
     observations.icmp_query = Some(seen);
     Ok(())
+}
+
+/// An echo request of the first inside host.
+pub(super) fn request(session: &mut Session<'_>, identifier: u16, far: IpAddr) -> io::Result<Trip> {
+    let data = session.data();
+    let message = Icmp::Echo { reply: false, identifier, sequence: 1, data: &data };
+    let packet = Packet::icmp(session.inside(0), far, &message);
+    session.send(Side::Inside, &packet, &|arrival| {
+        arrival.side == Side::Outside && echo_data(arrival).is_some_and(|(_, found)| found == data)
+    })
+}
+
+/// The reply to a request that was seen as this: it arrives with the request's identifier.
+fn reply(session: &mut Session<'_>, identifier: u16, far: IpAddr, mapped: SocketAddr) -> io::Result<Trip> {
+    let (near, data) = (session.inside(0), session.data());
+    let message = Icmp::Echo { reply: true, identifier: mapped.port(), sequence: 1, data: &data };
+    let packet = Packet::icmp(far, mapped.ip(), &message);
+    session.send(Side::Outside, &packet, &|arrival| {
+        let is_reply = matches!(arrival.packet.icmp_message(), Some(Icmp::Echo { reply: true, .. }));
+        is_reply
+            && arrival.packet.header.destination == near
+            && echo_data(arrival) == Some((identifier, &data))
+    })
+}
+
+/// Address and identifier with which an echo request arrived.
+pub(super) fn seen_as(trip: &Trip) -> Option<SocketAddr> {
+    let arrival = trip.arrived.as_ref()?;
+    let (identifier, _) = echo_data(arrival)?;
+    Some(SocketAddr::new(arrival.packet.header.source, identifier))
 }
 
 /// Identifier and data of an echo.
@@ -52,6 +72,7 @@ pub(super) fn errors(session: &mut Session<'_>, observations: &mut Observations)
         seen.extend(error(session, about)?);
     }
     seen.extend(hairpinned(session)?);
+    seen.extend(about_query(session)?);
     observations.icmp_errors = Some(seen);
     Ok(())
 }
@@ -78,10 +99,11 @@ fn evidence_for(about: About) -> &'static [&'static str] {
         About::UdpIn => &["icmp-error-out", "udp-icmp-keeps-mapping"],
         About::TcpOut => &["tcp-icmp-error-in", "tcp-icmp-keeps-mapping"],
         About::Hairpin => &["icmp-error-hairpin"],
+        About::Query => &["icmp-error-about-query", "icmp-error-keeps-query"],
     }
 }
 
-/// Opens a mapping, sends an error about a packet of it, and then an answer; `None` if it could not be opened.
+/// Opens a mapping of UDP or TCP, sends an error about a packet of it, and then an answer; `None` if it could not be opened.
 fn error(session: &mut Session<'_>, about: About) -> io::Result<Option<IcmpError>> {
     session.about(evidence_for(about));
     let transport = if about == About::TcpOut { Protocol::Tcp } else { Protocol::Udp };
@@ -101,15 +123,13 @@ fn error(session: &mut Session<'_>, about: About) -> io::Result<Option<IcmpError
     let (side, source, receiver) = match about {
         About::UdpOut | About::TcpOut => (Side::Outside, far.ip(), mapped.ip()),
         About::UdpOutRouter => (Side::Outside, session.conditions().outside[1], mapped.ip()),
-        About::UdpIn | About::Hairpin => (Side::Inside, inside.ip(), far.ip()),
+        _ => (Side::Inside, inside.ip(), far.ip()),
     };
     let (bytes, codes) = (quoted.bytes(), Codes::of(source));
     let message = match about {
         About::UdpOutRouter => Icmp::TimeExceeded { code: 0, quote: &bytes },
         About::TcpOut => Icmp::Unreachable { code: codes.host, quote: &bytes },
-        About::UdpOut | About::UdpIn | About::Hairpin => {
-            Icmp::Unreachable { code: codes.port, quote: &bytes }
-        }
+        _ => Icmp::Unreachable { code: codes.port, quote: &bytes },
     };
     let packet = Packet::icmp(source, receiver, &message);
     let trip = session.send(side, &packet, &|arrival| arrival.side != side && is_error(arrival))?;
@@ -121,9 +141,35 @@ fn error(session: &mut Session<'_>, about: About) -> io::Result<Option<IcmpError
     };
     let mut seen = compare(about, &trip, packet.icmp_kind().unwrap_or_default(), &expected);
     seen.mapping_lives = answer.to() == Some(inside);
-    // As below: a mapping that an error ended, which was lost behind the NAT, admits no second one.
+    seen.sure = is_told(session, &seen, &trip, &answer);
+    Ok(Some(seen))
+}
+
+/// Whether error and answer tell something. As with hairpinned ones: a mapping that an error ended, which was lost behind the NAT,
+/// admits no second one.
+fn is_told(session: &Session<'_>, seen: &IcmpError, error: &Trip, answer: &Trip) -> bool {
     let told = seen.arrived || session.attempts() == 1 || seen.mapping_lives;
-    seen.sure = trip.is_sure() && answer.is_sure() && told;
+    error.is_sure() && answer.is_sure() && told
+}
+
+/// A router's error about an echo request, and then the reply; `None` if the request did not arrive.
+fn about_query(session: &mut Session<'_>) -> io::Result<Option<IcmpError>> {
+    let about = About::Query;
+    session.about(evidence_for(about));
+    let inside = SocketAddr::new(session.inside(0), session.fresh_port());
+    let [far, router] = session.conditions().outside;
+    let out = request(session, inside.port(), far)?;
+    let (Some(mapped), Some(arrival)) = (seen_as(&out), &out.arrived) else { return Ok(None) };
+    let bytes = arrival.packet.bytes();
+    let error = Packet::icmp(router, mapped.ip(), &Icmp::TimeExceeded { code: 0, quote: &bytes });
+    let arrives = |arrival: &Arrival| arrival.side == Side::Inside && is_error(arrival);
+    let trip = session.send(Side::Outside, &error, &arrives)?;
+    let answer = reply(session, inside.port(), far, mapped)?;
+    let inner = (inside, SocketAddr::new(far, inside.port()));
+    let expected = Expected { source: Some(router), receiver: inside.ip(), inner };
+    let mut seen = compare(about, &trip, error.icmp_kind().unwrap_or_default(), &expected);
+    seen.mapping_lives = answer.arrived.is_some();
+    seen.sure = is_told(session, &seen, &trip, &answer);
     Ok(Some(seen))
 }
 
@@ -210,13 +256,20 @@ fn compare(about: About, trip: &Trip, sent: (u8, u8), expected: &Expected) -> Ic
         outer: header.destination == expected.receiver
             && expected.source.is_none_or(|source| source == header.source),
         kind: packet.icmp_kind() == Some(sent),
-        inner: inner.as_ref().is_some_and(|inner| {
-            (inner.from(), inner.to()) == (Some(expected.inner.0), Some(expected.inner.1))
-        }),
+        inner: inner.as_ref().and_then(endpoints) == Some(expected.inner),
         inner_ip_checksum: Packet::header_is_sound(quote),
         inner_checksum: inner.as_ref().is_some_and(transport_is_sound),
         ..nothing
     }
+}
+
+/// Source and destination of a quoted packet; the identifier of an echo request stands for both ports.
+fn endpoints(inner: &Packet) -> Option<(SocketAddr, SocketAddr)> {
+    if let Some(Icmp::Echo { reply: false, identifier, .. }) = inner.quoted_icmp() {
+        let ends = [inner.header.source, inner.header.destination];
+        return Some(ends.map(|address| SocketAddr::new(address, identifier)).into());
+    }
+    inner.from().zip(inner.to())
 }
 
 /// The quoted packet is whole, and its transport checksum right.
@@ -225,6 +278,6 @@ fn transport_is_sound(inner: &Packet) -> bool {
     match inner.header.protocol {
         protocol::UDP => Udp::is_sound(source, destination, &inner.payload),
         protocol::TCP => Tcp::is_sound(source, destination, &inner.payload),
-        _ => false,
+        _ => inner.icmp_message().is_some(),
     }
 }

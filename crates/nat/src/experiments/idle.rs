@@ -101,7 +101,7 @@ struct Planned {
     refreshes: bool,
 }
 
-/// RFC 4787 section 4.3, RFC 5382 section 5, RFC 5508 section 3.2, RFC 7857 sections 2.2 and 8.
+/// RFC 4787 section 4.3, RFC 5382 section 5, RFC 5508 sections 3.2 and 4.3, RFC 7857 sections 2.2 and 8.
 pub(super) fn all(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
     let limit = session.conditions().limits.idle;
     if limit < STEP {

@@ -52,7 +52,7 @@ const EXPERIMENTS: &[Named] = &[
     Named(FIRST_PACKETS, race::udp, &["udp-first-packets"]),
     Named("udp-moved", mapping::udp_moved, &["udp-port-randomness"]),
     Named("tcp-moved", mapping::tcp_moved, &["tcp-port-randomness", "tcp-pooling"]),
-    Named("icmp-query", icmp::query, &["icmp-query"]),
+    Named("icmp-query", icmp::query, &["icmp-query", "icmp-query-mapping"]),
     Named("icmp-errors", icmp::errors, &[]),
     Named("ip-fields", ip::fields, &["ip-ttl", "ip-dscp-ecn", "ip-dont-fragment"]),
     Named(IDENTIFICATION, ip::identification, &["ip-identification"]),

@@ -32,6 +32,9 @@ pub struct Idle {
     pub refreshed_in: Option<Refresh>,
     /// A UDP mapping about which the inside host has sent an ICMP error.
     pub refreshed_error: Option<Refresh>,
+    /// An echo request about which a router has sent an ICMP error.
+    #[serde(default)]
+    pub icmp_refreshed_error: Option<Refresh>,
     /// An established connection with one more segment from inside.
     pub tcp_refreshed_out: Option<Refresh>,
     /// The same from outside.

@@ -1,7 +1,9 @@
 //! ICMP: RFC 5508, and what RFC 4787 and RFC 5382 ask about errors.
 
+use std::net::SocketAddr;
+
 use super::judge::{fails, made, meets, not_sure, not_testable, translates};
-use super::verdicts::{Judged, idle};
+use super::verdicts::{Judged, Wanted, idle, refresh};
 use super::{Group, Judgement, Level, Row};
 use crate::Observations;
 use crate::observed::{About, IcmpError};
@@ -22,6 +24,18 @@ pub(super) const ROWS: &[Row] = &[
         sent: "an echo request from inside, and its reply",
         breaks: "ping, and monitoring that relies on it",
         judge: |o| query(o).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "icmp-query-mapping",
+        group: Group::Icmp,
+        rfc: 5508,
+        section: "3.1",
+        requirement: "REQ-1a",
+        level: Level::Should,
+        asks: "one identifier of a host is the same outside for every destination",
+        sent: "echo requests with one identifier to two addresses",
+        breaks: "programs that take address and identifier for one host see several",
+        judge: |o| query_mapping(o).unwrap_or_else(|e| e),
     },
     Row {
         id: "icmp-error-in",
@@ -108,6 +122,30 @@ pub(super) const ROWS: &[Row] = &[
         judge: |o| judge(o, &[About::TcpOut], lives).unwrap_or_else(|e| e),
     },
     Row {
+        id: "icmp-error-about-query",
+        group: Group::Icmp,
+        rfc: 5508,
+        section: "4.2.1",
+        requirement: "REQ-4",
+        level: Level::Must,
+        asks: "errors about a ping arrive, about the request as the inside host sent it",
+        sent: "hop limit exceeded from another address, about an echo request",
+        breaks: "traceroute by ICMP, as tracert and mtr do it, shows no hops",
+        judge: |o| judge(o, &[About::Query], whole).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "icmp-error-keeps-query",
+        group: Group::Icmp,
+        rfc: 5508,
+        section: "4.3",
+        requirement: "REQ-6",
+        level: Level::MustNot,
+        asks: "an ICMP error does not end a ping's mapping",
+        sent: "an echo reply after that error",
+        breaks: "a forged or stale ICMP error makes pings and monitoring fail",
+        judge: |o| judge(o, &[About::Query], lives).unwrap_or_else(|e| e),
+    },
+    Row {
         id: "icmp-query-idle",
         group: Group::Timers,
         rfc: 5508,
@@ -118,6 +156,21 @@ pub(super) const ROWS: &[Row] = &[
         sent: "echo requests, and a reply to each after a time of its own",
         breaks: "replies over satellite or overloaded paths are lost",
         judge: |o| idle(o, |idle| &idle.icmp, QUERY_S).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "icmp-refresh-error",
+        group: Group::Timers,
+        rfc: 5508,
+        section: "4.3",
+        requirement: "REQ-6",
+        level: Level::MustNot,
+        asks: "an ICMP error about a ping keeps no mapping alive",
+        sent: "hop limit exceeded about an echo request before the idle time ends, and an echo reply after it",
+        breaks: "forged errors hold identifiers that hosts have left, and the NAT's identifiers run out",
+        judge: |o| {
+            refresh(o, |idle| idle.icmp_refreshed_error, |idle| &idle.icmp, Wanted::None)
+                .unwrap_or_else(|e| e)
+        },
     },
 ];
 
@@ -132,6 +185,19 @@ fn query(o: &Observations) -> Judged {
         fails(format!("{lost} did not arrive"))
     } else {
         not_sure(format!("neither {lost} nor a control packet arrived"))
+    })
+}
+
+/// One identifier to two destinations.
+fn query_mapping(o: &Observations) -> Judged {
+    translates(o)?;
+    let [Some(first), Some(second)] = made(&o.icmp_query)?.seen else {
+        return Ok(not_sure("an echo request did not arrive"));
+    };
+    let words = |seen: SocketAddr| format!("{} of {}", seen.port(), seen.ip());
+    Ok(match first == second {
+        true => meets("the same for both destinations"),
+        false => fails(format!("{} for one destination, {} for the other", words(first), words(second))),
     })
 }
 
@@ -181,6 +247,7 @@ fn words(about: About) -> &'static str {
         About::UdpIn => "port unreachable from inside",
         About::TcpOut => "host unreachable about a SYN",
         About::Hairpin => "port unreachable about a hairpinned datagram",
+        About::Query => "hop limit exceeded about a ping",
     }
 }
 

@@ -27,7 +27,7 @@ fn reason(row: &Row) -> &'static str {
         "tcp-idle-reset-in" | "tcp-idle-reset-out" | "tcp-refresh-reset" | "udp-refresh-error" => {
             "needs raw packets at both ends; `weir nat lab` has them"
         }
-        "icmp-query-idle" => "needs raw packets at both ends; `weir nat lab` has them",
+        "icmp-query-idle" | "icmp-refresh-error" => "needs raw packets at both ends; `weir nat lab` has them",
         _ if matches!(row.group, Group::Icmp | Group::Ip) => {
             "needs raw packets at both ends; `weir nat lab` has them"
         }
@@ -40,7 +40,8 @@ fn reason(row: &Row) -> &'static str {
 }
 
 /// Rows of experiments that were made, but for packets that these ends do not carry.
-const UNFILLED: [&str; 11] = [
+const UNFILLED: [&str; 12] = [
+    "icmp-refresh-error",
     "udp-refresh-error",
     "tcp-refresh-out",
     "tcp-refresh-in",

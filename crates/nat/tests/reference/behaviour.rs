@@ -92,6 +92,12 @@ pub(crate) enum Defect {
     QueriesDropped,
     /// An echo request holds a mapping for 30 s.
     ShortQuery,
+    /// A mapping of echo requests is for one destination only.
+    QueriesPerDestination,
+    /// ICMP errors about echo requests are dropped.
+    QueryErrorsDropped,
+    /// Such an error keeps the mapping alive that it is about.
+    QueryErrorsRefresh,
     /// ICMP errors from outside are dropped.
     ErrorsInDropped,
     /// ICMP errors from inside are dropped.
@@ -185,7 +191,7 @@ pub(crate) enum Defect {
 }
 
 impl Defect {
-    pub(crate) const ALL: [Defect; 66] = [
+    pub(crate) const ALL: [Defect; 69] = [
         Defect::PortsOverlap,
         Defect::PortsOverload,
         Defect::PoolArbitrary,
@@ -207,6 +213,9 @@ impl Defect {
         Defect::ShortOpening,
         Defect::QueriesDropped,
         Defect::ShortQuery,
+        Defect::QueriesPerDestination,
+        Defect::QueryErrorsDropped,
+        Defect::QueryErrorsRefresh,
         Defect::ErrorsInDropped,
         Defect::ErrorsOutDropped,
         Defect::ErrorOutSourceKept,

@@ -68,10 +68,18 @@ pub(crate) fn consequences(defect: Defect) -> &'static [(&'static str, Complianc
 /// The rows that a defect of ICMP or of the IP header changes.
 fn icmp_and_ip(defect: Defect) -> &'static [(&'static str, Compliance)] {
     match defect {
-        Defect::QueriesDropped => {
-            &[("icmp-query", Compliance::Fails), ("icmp-query-idle", Compliance::NotSure)]
-        }
+        Defect::QueriesDropped => &[
+            ("icmp-query", Compliance::Fails),
+            ("icmp-query-mapping", Compliance::NotSure),
+            ("icmp-error-about-query", Compliance::NotSure),
+            ("icmp-error-keeps-query", Compliance::NotSure),
+            ("icmp-query-idle", Compliance::NotSure),
+            ("icmp-refresh-error", Compliance::NotTestable),
+        ],
         Defect::ShortQuery => &[("icmp-query-idle", Compliance::Fails)],
+        Defect::QueriesPerDestination => &[("icmp-query-mapping", Compliance::Fails)],
+        Defect::QueryErrorsDropped => &[("icmp-error-about-query", Compliance::Fails)],
+        Defect::QueryErrorsRefresh => &[("icmp-refresh-error", Compliance::Fails)],
         Defect::ErrorsInDropped | Defect::InnerKept => {
             if defect == Defect::InnerKept {
                 return &[
@@ -80,29 +88,41 @@ fn icmp_and_ip(defect: Defect) -> &'static [(&'static str, Compliance)] {
                     ("icmp-error-out", Compliance::Fails),
                     ("tcp-icmp-error-in", Compliance::Fails),
                     ("icmp-error-hairpin", Compliance::Fails),
+                    ("icmp-error-about-query", Compliance::Fails),
                 ];
             }
             &[
                 ("icmp-error-checksum", Compliance::NotTestable),
                 ("icmp-error-in", Compliance::Fails),
                 ("tcp-icmp-error-in", Compliance::Fails),
+                ("icmp-error-about-query", Compliance::Fails),
             ]
         }
         Defect::ErrorsOutDropped => {
             &[("icmp-error-hairpin", Compliance::Fails), ("icmp-error-out", Compliance::Fails)]
         }
         Defect::ErrorOutSourceKept => &[("icmp-error-out", Compliance::Fails)],
-        Defect::InnerChecksumStale | Defect::InnerIpChecksumStale => &[
+        Defect::InnerChecksumStale => &[
             ("icmp-error-checksum", Compliance::Fails),
             ("icmp-error-out", Compliance::Fails),
             ("tcp-icmp-error-in", Compliance::Fails),
         ],
-        Defect::ErrorCodeChanged => {
-            &[("icmp-error-in", Compliance::Fails), ("tcp-icmp-error-in", Compliance::Fails)]
-        }
-        Defect::ErrorsEndMapping => {
-            &[("tcp-icmp-keeps-mapping", Compliance::Fails), ("udp-icmp-keeps-mapping", Compliance::Fails)]
-        }
+        Defect::InnerIpChecksumStale => &[
+            ("icmp-error-checksum", Compliance::Fails),
+            ("icmp-error-out", Compliance::Fails),
+            ("tcp-icmp-error-in", Compliance::Fails),
+            ("icmp-error-about-query", Compliance::Fails),
+        ],
+        Defect::ErrorCodeChanged => &[
+            ("icmp-error-in", Compliance::Fails),
+            ("tcp-icmp-error-in", Compliance::Fails),
+            ("icmp-error-about-query", Compliance::Fails),
+        ],
+        Defect::ErrorsEndMapping => &[
+            ("tcp-icmp-keeps-mapping", Compliance::Fails),
+            ("udp-icmp-keeps-mapping", Compliance::Fails),
+            ("icmp-error-keeps-query", Compliance::Fails),
+        ],
         Defect::FragmentsDropped | Defect::FragmentsLeaked => {
             &[("udp-fragments-in-order", Compliance::Fails), ("udp-fragments-reversed", Compliance::Fails)]
         }

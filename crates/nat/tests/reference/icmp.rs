@@ -1,6 +1,6 @@
 //! ICMP of the reference NAT (RFC 5508).
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use weir_nat::{Packet, Side};
@@ -61,6 +61,9 @@ impl Reference {
         };
         let Some(quote) = message.quote().filter(|_| !self.has(dropped)) else { return Vec::new() };
         let Some(inner) = Packet::read_quoted(quote) else { return Vec::new() };
+        if inner.is_icmp() {
+            return self.error_about_query(now, packet, message, &inner);
+        }
         let (Some(from), Some(to)) = (inner.from(), inner.to()) else { return Vec::new() };
         let transport = inner.header.protocol;
         if side == Side::Inside && self.behaviour.addresses.contains(&packet.header.destination) {
@@ -84,28 +87,67 @@ impl Reference {
         if self.has(Defect::ErrorsEndMapping) {
             self.table.remove(found);
         }
+        if side == Side::Outside {
+            return self.error_in(packet, message, &inner, mapping.inside.ip());
+        }
+        let bytes = self.quoted(message, &inner);
+        let kept = self.has(Defect::ErrorOutSourceKept);
+        let source = if kept { packet.header.source } else { mapping.outside.ip() };
+        let error = Packet::icmp(source, packet.header.destination, &requoted(message, &bytes));
+        vec![(Side::Outside, like(packet, error))]
+    }
+
+    /// An error from outside about an echo request. The request's checksum is updated whatever the defects: where identifiers are
+    /// kept, a stale one is right.
+    fn error_about_query(
+        &mut self,
+        now: Duration,
+        packet: &Packet,
+        message: &Icmp<'_>,
+        inner: &Packet,
+    ) -> Output {
+        let Some(Icmp::Echo { reply: false, identifier, sequence, data }) = inner.quoted_icmp() else {
+            return Vec::new();
+        };
+        let from = SocketAddr::new(inner.header.source, identifier);
+        let to = SocketAddr::new(inner.header.destination, 0);
+        let found = self.table.find_sender(protocol::ICMP, from, to);
+        let Some(found) = found.filter(|_| !self.has(Defect::QueryErrorsDropped)) else { return Vec::new() };
+        let inside = self.table.get(found).inside;
+        if self.has(Defect::QueryErrorsRefresh) {
+            self.table.carried_in(found, now, true);
+        }
+        if self.has(Defect::ErrorsEndMapping) {
+            self.table.remove(found);
+        }
+        let mut quoted = inner.clone();
+        if !self.has(Defect::InnerKept) {
+            let echo = Icmp::Echo { reply: false, identifier: inside.port(), sequence, data };
+            quoted.header.source = inside.ip();
+            quoted.payload = Packet::icmp(inside.ip(), to.ip(), &echo).payload;
+        }
+        self.error_in(packet, message, &quoted, inside.ip())
+    }
+
+    /// An error from outside to an inside host, with what it quotes.
+    fn error_in(&self, packet: &Packet, message: &Icmp<'_>, inner: &Packet, inside: IpAddr) -> Output {
+        let bytes = self.quoted(message, inner);
+        let message = match self.has(Defect::ErrorCodeChanged) {
+            true => Icmp::Unreachable { code: 7, quote: &bytes },
+            false => requoted(message, &bytes),
+        };
+        vec![(Side::Inside, like(packet, Packet::icmp(packet.header.source, inside, &message)))]
+    }
+
+    /// The bytes of a packet in the quote of an error.
+    fn quoted(&self, message: &Icmp<'_>, inner: &Packet) -> Vec<u8> {
         let mut bytes = inner.bytes();
-        if self.has(Defect::InnerIpChecksumStale) {
+        if let Some(quote) = message.quote().filter(|_| self.has(Defect::InnerIpChecksumStale)) {
             bytes[10..12].copy_from_slice(&quote[10..12]);
         }
-        let changed = side == Side::Outside && self.has(Defect::ErrorCodeChanged);
-        let message =
-            if changed { Icmp::Unreachable { code: 7, quote: &bytes } } else { requoted(message, &bytes) };
-        let header = packet.header;
-        match side {
-            Side::Inside => {
-                let kept = self.has(Defect::ErrorOutSourceKept);
-                let source = if kept { header.source } else { mapping.outside.ip() };
-                vec![(Side::Outside, like(packet, Packet::icmp(source, header.destination, &message)))]
-            }
-            Side::Outside => {
-                vec![(Side::Inside, like(packet, Packet::icmp(header.source, mapping.inside.ip(), &message)))]
-            }
-        }
+        bytes
     }
-}
 
-impl Reference {
     /// An error of an inside host about a packet that another one sent to its outside port (RFC 5508 section 5): the sender gets
     /// it about the packet as it sent it. Checksums are updated whatever the defects: the two changes of addresses may cancel, so
     /// that a stale checksum were right by chance.

@@ -236,7 +236,11 @@ impl Reference {
             return None;
         }
         let mapping = found.unwrap_or_else(|| {
-            let per_destination = self.has(Defect::TcpMappingDependent) && protocol == protocol::TCP;
+            let per_destination = match protocol {
+                protocol::TCP => self.has(Defect::TcpMappingDependent),
+                protocol::ICMP => self.has(Defect::QueriesPerDestination),
+                _ => false,
+            };
             let scope = match self.behaviour.mapping {
                 // A shared port belongs to a host for one destination only.
                 _ if overlap && self.table.is_taken(protocol, inside, to) => Scope::Endpoint(to),

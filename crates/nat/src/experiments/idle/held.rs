@@ -1,5 +1,5 @@
 //! Mappings that get one more packet before their idle time ends: whether that starts it anew (RFC 4787 section 4.3, RFC 5382
-//! section 5, RFC 7857 section 8).
+//! section 5, RFC 5508 section 4.3, RFC 7857 section 8).
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use weir_wire::{Icmp, Tcp};
 
 use super::hold::{Hold, fits};
 use super::known::Known;
-use super::opened::{Mapped, Opened, open, open_connection, question};
+use super::opened::{Mapped, Opened, open, open_connection, open_echo, question};
 use super::{ASKED_AT, Planned, Purpose, REFRESH_RATIO, STEP};
 use crate::experiments::icmp::Codes;
 use crate::session::{Segment, Session};
@@ -51,13 +51,14 @@ pub(super) fn prepare(
     mappings: &mut Vec<Mapped>,
     plan: &mut Vec<Planned>,
 ) -> io::Result<()> {
-    // A port that never ends needs no refresh.
-    if session.conditions().published.is_some() {
-        return Ok(());
-    }
+    // A published port never ends and needs no refresh; identifiers are not published.
+    let published = session.conditions().published.is_some();
     let limits = session.conditions().limits;
     for hold in Hold::ALL.into_iter().filter(|hold| holds(hold.base())) {
         let base = hold.base();
+        if published && base != Purpose::Echo {
+            continue;
+        }
         let carried = matches!(hold, Hold::UdpOut | Hold::UdpIn) || session.carries_everything();
         if !carried {
             continue;
@@ -67,6 +68,7 @@ pub(super) fn prepare(
             session.about(purpose.rows());
             let mapped = match base {
                 Purpose::Unanswered => open(session, false)?,
+                Purpose::Echo => open_echo(session)?,
                 _ => open_connection(session, base)?,
             };
             let Some(mapped) = mapped else { continue };
@@ -91,6 +93,13 @@ pub(super) fn packet(session: &mut Session<'_>, mapping: &Mapped, hold: Hold) ->
             let about = Packet::udp(far, inside, &session.data()).bytes();
             let message = Icmp::Unreachable { code: Codes::of(inside.ip()).port, quote: &about };
             Packet::icmp(inside.ip(), far.ip(), &message)
+        }
+        (Hold::QueryError, _) => {
+            let data = session.data();
+            let request = Icmp::Echo { reply: false, identifier: seen.port(), sequence: 1, data: &data };
+            let about = Packet::icmp(seen.ip(), far.ip(), &request).bytes();
+            let router = session.conditions().outside[1];
+            Packet::icmp(router, seen.ip(), &Icmp::TimeExceeded { code: 0, quote: &about })
         }
         (Hold::TcpIn, Opened::Connection { sequence, acknowledgement }) => {
             bare(far, seen, Segment { sequence, acknowledgement, flags: Tcp::ACK })

@@ -11,6 +11,8 @@ pub(super) enum Hold {
     UdpIn,
     /// An ICMP error of the inside host about a datagram to the mapping, which is not sent: it could start the time anew itself.
     UdpError,
+    /// An ICMP error of a router about an echo request.
+    QueryError,
     /// A segment of an established connection, without data.
     TcpOut,
     TcpIn,
@@ -19,8 +21,8 @@ pub(super) enum Hold {
 }
 
 impl Hold {
-    pub(super) const ALL: [Hold; 6] =
-        [Hold::UdpOut, Hold::UdpIn, Hold::UdpError, Hold::TcpOut, Hold::TcpIn, Hold::Reset];
+    pub(super) const ALL: [Hold; 7] =
+        [Hold::UdpOut, Hold::UdpIn, Hold::UdpError, Hold::QueryError, Hold::TcpOut, Hold::TcpIn, Hold::Reset];
 
     /// The rows that it is evidence for.
     pub(super) fn rows(self) -> &'static [&'static str] {
@@ -28,6 +30,7 @@ impl Hold {
             Hold::UdpOut => &["udp-refresh-out"],
             Hold::UdpIn => &["udp-refresh-in"],
             Hold::UdpError => &["udp-refresh-error"],
+            Hold::QueryError => &["icmp-refresh-error"],
             Hold::TcpOut => &["tcp-refresh-out"],
             Hold::TcpIn => &["tcp-refresh-in"],
             Hold::Reset => &["tcp-refresh-reset"],
@@ -38,6 +41,7 @@ impl Hold {
     pub(super) fn base(self) -> Purpose {
         match self {
             Hold::UdpOut | Hold::UdpIn | Hold::UdpError => Purpose::Unanswered,
+            Hold::QueryError => Purpose::Echo,
             Hold::TcpOut | Hold::TcpIn => Purpose::Established,
             Hold::Reset => Purpose::ResetOut,
         }
@@ -49,6 +53,7 @@ impl Hold {
             Hold::UdpOut => idle.refreshed_out,
             Hold::UdpIn => idle.refreshed_in,
             Hold::UdpError => idle.refreshed_error,
+            Hold::QueryError => idle.icmp_refreshed_error,
             Hold::TcpOut => idle.tcp_refreshed_out,
             Hold::TcpIn => idle.tcp_refreshed_in,
             Hold::Reset => idle.tcp_refreshed_reset,
@@ -56,7 +61,10 @@ impl Hold {
     }
 
     pub(super) fn side(self) -> Side {
-        if matches!(self, Hold::UdpIn | Hold::TcpIn) { Side::Outside } else { Side::Inside }
+        match self {
+            Hold::UdpIn | Hold::TcpIn | Hold::QueryError => Side::Outside,
+            Hold::UdpOut | Hold::UdpError | Hold::TcpOut | Hold::Reset => Side::Inside,
+        }
     }
 }
 

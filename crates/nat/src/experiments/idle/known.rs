@@ -166,6 +166,7 @@ impl Known {
             refreshed_out: held(Hold::UdpOut),
             refreshed_in: held(Hold::UdpIn),
             refreshed_error: held(Hold::UdpError),
+            icmp_refreshed_error: held(Hold::QueryError),
             tcp_refreshed_out: held(Hold::TcpOut),
             tcp_refreshed_in: held(Hold::TcpIn),
             tcp_refreshed_reset: held(Hold::Reset),

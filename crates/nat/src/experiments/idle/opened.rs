@@ -7,7 +7,7 @@ use std::time::Duration;
 use weir_wire::{Icmp, Tcp};
 
 use super::Purpose;
-use crate::experiments::icmp::echo_data;
+use crate::experiments::icmp::{echo_data, request, seen_as};
 use crate::experiments::mapping::translation;
 use crate::experiments::segments::connect;
 use crate::session::{Protocol, Segment, Session};
@@ -106,20 +106,13 @@ pub(super) fn open_connection(session: &mut Session<'_>, purpose: Purpose) -> io
 pub(super) fn open_echo(session: &mut Session<'_>) -> io::Result<Option<Mapped>> {
     // Identifiers are no ports: none is published.
     let inside = SocketAddr::new(session.inside(0), session.fresh_port());
-    let data = session.data();
-    let message = Icmp::Echo { reply: false, identifier: inside.port(), sequence: 1, data: &data };
     let address = session.conditions().outside[0];
-    let packet = Packet::icmp(inside.ip(), address, &message);
     let sent = session.now();
-    let trip = session.send(Side::Inside, &packet, &|arrival| {
-        arrival.side == Side::Outside && echo_data(arrival).is_some_and(|(_, found)| found == data)
-    })?;
+    let trip = request(session, inside.port(), address)?;
     let last = session.now();
-    Ok(trip.arrived.and_then(|arrival| {
-        let (identifier, _) = echo_data(&arrival)?;
-        let seen = SocketAddr::new(arrival.packet.header.source, identifier);
-        let far = SocketAddr::new(address, identifier);
-        Some(Mapped { opened: Opened::Echo, inside, far, seen, sent, last })
+    Ok(seen_as(&trip).map(|seen| {
+        let far = SocketAddr::new(address, seen.port());
+        Mapped { opened: Opened::Echo, inside, far, seen, sent, last }
     }))
 }
 
