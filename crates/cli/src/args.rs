@@ -37,7 +37,7 @@ pub(crate) use conntrack::ConntrackArgs;
 pub(crate) use cost::CostArgs;
 pub(crate) use doctor::{DoctorArgs, DoctorCommand, FailOn, SelftestArgs};
 pub(crate) use export::{ExportArgs, Without};
-pub(crate) use flows::FlowsArgs;
+pub(crate) use flows::{FlowsArgs, TrackingArgs};
 pub(crate) use lab::{LabArgs, LabCommand};
 
 /// Place of options that every command has: behind its own, before `--help`.

@@ -102,6 +102,51 @@ fn root_lines_show_a_flow_and_its_network() {
     wait_until_gone(&programs);
 }
 
+/// The server has a name in a registry's file, and the narrower one of a plain file counts.
+#[test]
+fn root_names_take_the_place_of_prefixes() {
+    let Some(gateway) = Gateway::new() else { return };
+    let world = &gateway.world;
+    let registry =
+        "2|apnic|1|1|19830613|20261127|+1000\napnic|JP|ipv4|198.18.0.0|131072|20100101|allocated\n";
+    fs::write(world.work().join("registry"), registry).unwrap();
+    fs::write(world.work().join("sites"), "198.18.1.2 Paris, the servers\n").unwrap();
+    let args = ["flows", "--json", "--verbose", "--names", "registry", "--names", "sites"];
+    let flows = world.start("flows", world.weir(&args));
+    until("it watches", PATIENCE, || flows.said().contains("watches").then_some(()));
+    let _ends = gateway.connect();
+    let seen = until("a line with the flow", PATIENCE, || {
+        lines(&flows.printed()).into_iter().find(|line| line["flows_now"] == 1)
+    });
+    let name = serde_json::json!("Paris, the servers");
+    assert_eq!([&seen["networks"][0]["network"], &seen["flows"][0]["network_name"]], [&name, &name]);
+    flows.signal("INT");
+    flows.end_within(PATIENCE).expect(0);
+    let by_client = ["flows", "--json", "--verbose", "--names", "registry", "--by-client"];
+    let flows = world.start("flows", world.weir(&by_client));
+    until("it watches", PATIENCE, || flows.said().contains("watches").then_some(()));
+    let _ends = gateway.connect();
+    let seen = until("a line with the flow", PATIENCE, || {
+        lines(&flows.printed()).into_iter().find(|line| line["flows_now"] == 1)
+    });
+    assert_eq!(seen["networks"][0]["network"], "JP");
+    flows.signal("INT");
+    flows.end_within(PATIENCE).expect(0);
+}
+
+#[test]
+fn names_that_cannot_be_read_are_a_usage_error() {
+    let world = World::plain(WEIR);
+    fs::write(world.work().join("names"), "198.18.0.0/15 lab\n198.18.0.0/40 lab\n").unwrap();
+    for command in [&["flows"][..], &["export", "--textfile", "weir.prom"]] {
+        let refused = world.run(world.weir(&[command, &["--names", "names"]].concat())).expect(2);
+        let what = "names:2: expected a prefix length of 0 to 32";
+        assert!(refused.stderr.contains(what), "{command:?}: {}", refused.stderr);
+    }
+    let refused = world.run(world.weir(&["flows", "--names", "missing"])).expect(2);
+    assert!(refused.stderr.contains("cannot read missing"), "{}", refused.stderr);
+}
+
 /// A query of DNS and its answer, in lines, in a table, and in the report of a recording.
 #[test]
 fn root_dns_is_in_lines_and_in_the_report() {

@@ -41,8 +41,8 @@ Prometheus. Generated from the definitions in `crates/export` by `scripts/docs`.
 
 Names follow Prometheus' rules: base units (seconds, bytes, ratios of 0 to 1), `_total` for
 counters, `_timestamp_seconds` for seconds since 1970. Histograms are classic ones. No label holds a
-whole address of people unless `--prefix` or `--prefix6` asks for it; labels of probes are the
-targets of the command line.
+whole address of people unless `--prefix`, `--prefix6` or `--names` asks for it; labels of probes
+are the targets of the command line.
 ";
 
 /// The page of the docs, in Markdown.

@@ -1,10 +1,12 @@
-//! Sums of flows by the network of one side.
+//! Sums of flows by the network of one side, or by the name that a table has for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use weir_prefix::Names;
 
 use crate::shared::{self, WeirFlow, WeirUdpFlow};
 use crate::side::{Side, SideSum};
@@ -15,7 +17,7 @@ use crate::udp::{Udp, UdpSum};
 const MOST_PAST: usize = 4096;
 
 /// By whose network flows are summed up, and how long its prefixes are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grouping {
     /// By the client's network instead of the server's.
     pub by_client: bool,
@@ -23,16 +25,26 @@ pub struct Grouping {
     pub prefix4: u8,
     /// Length of IPv6 prefixes, 0 to 128.
     pub prefix6: u8,
+    /// Names in place of prefixes, for the addresses that have one.
+    pub names: Option<Arc<Names>>,
 }
 
 impl Default for Grouping {
     fn default() -> Self {
-        Grouping { by_client: false, prefix4: 24, prefix6: 48 }
+        Grouping { by_client: false, prefix4: 24, prefix6: 48, names: None }
     }
 }
 
-/// A network; `None`: all those beyond the bound.
-pub(crate) type Key = Option<(IpAddr, u8)>;
+/// Flows that are summed up together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Key {
+    /// The network with that address and prefix length.
+    Prefix(IpAddr, u8),
+    /// The networks that have the name of that number.
+    Named(u32),
+    /// All those beyond the bound.
+    Others,
+}
 
 /// Sums of the flows of a network.
 #[derive(Debug, Clone, Default)]
@@ -48,7 +60,7 @@ pub(crate) struct NetworkSum {
 /// The flows of one network.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Network {
-    /// Address and prefix length; null for all, and for those beyond the bound.
+    /// Address and prefix length, or the name of `--names`; null for all, and for those beyond the bound.
     pub network: Option<String>,
     /// TCP flows, with those that are over.
     pub flows: u64,
@@ -88,17 +100,35 @@ pub fn masked(address: IpAddr, length: u8) -> IpAddr {
 impl Grouping {
     /// The network of an address, as [`Network::network`] has it.
     pub fn network_of(&self, address: IpAddr) -> String {
+        self.name(self.key_of(address)).unwrap_or_default()
+    }
+
+    /// The name of the network that a flow is summed up with, if a table has one for it.
+    pub(crate) fn named(&self, flow: &impl Tracked) -> Option<String> {
+        let key = self.key(flow);
+        matches!(key, Key::Named(_)).then(|| self.name(key)).flatten()
+    }
+
+    /// A group for people; `None` for those beyond the bound.
+    pub(crate) fn name(&self, key: Key) -> Option<String> {
+        match key {
+            Key::Prefix(address, length) => Some(format!("{address}/{length}")),
+            Key::Named(number) => self.names.as_ref()?.name(number).map(str::to_owned),
+            Key::Others => None,
+        }
+    }
+
+    fn key_of(&self, address: IpAddr) -> Key {
+        let number = self.names.as_ref().and_then(|names| names.number_of(address));
         let length = if address.is_ipv4() { self.prefix4 } else { self.prefix6 };
-        format!("{}/{length}", masked(address, length))
+        number.map_or_else(|| Key::Prefix(masked(address, length), length), Key::Named)
     }
 
     fn key(&self, flow: &impl Tracked) -> Key {
         let (client, server) = ends(&flow.ends()[0]);
         // The server behind destination NAT is the one that answers.
         let answers = is(flow, shared::WEIR_IS_JOINED).then(|| ends(&flow.ends()[1]).0);
-        let address = if self.by_client { client.ip() } else { answers.unwrap_or(server).ip() };
-        let length = if address.is_ipv4() { self.prefix4 } else { self.prefix6 };
-        Some((masked(address, length), length))
+        self.key_of(if self.by_client { client.ip() } else { answers.unwrap_or(server).ip() })
     }
 
     /// `now`: CLOCK_MONOTONIC, ns.
@@ -129,10 +159,10 @@ impl Grouping {
     pub(crate) fn bound(&self, past: &mut BTreeMap<Key, NetworkSum>) {
         while past.len() > MOST_PAST {
             // The one with the fewest bytes.
-            let least = past.iter().filter(|(key, _)| key.is_some());
+            let least = past.iter().filter(|(key, _)| **key != Key::Others);
             let least = least.min_by_key(|(_, sum)| sum.bytes()).map(|(key, _)| *key);
             let Some(sum) = least.and_then(|key| past.remove(&key)) else { return };
-            past.entry(None).or_default().merge(&sum);
+            past.entry(Key::Others).or_default().merge(&sum);
         }
         for sum in past.values_mut() {
             sum.client.compact();
@@ -156,9 +186,9 @@ impl NetworkSum {
         self.udp.add(&other.udp);
     }
 
-    pub(crate) fn report(&self, key: &Key) -> Network {
+    pub(crate) fn report(&self, network: Option<String>) -> Network {
         Network {
-            network: key.map(|(address, length)| format!("{address}/{length}")),
+            network,
             flows: self.flows,
             connections: self.connections,
             unanswered_syns: self.unanswered_syns,
@@ -182,5 +212,15 @@ mod tests {
         assert_eq!(masked(ip("2001:db8:1:2::3"), 48), ip("2001:db8:1::"));
         assert_eq!(masked(ip("2001:db8:1:2::3"), 128), ip("2001:db8:1:2::3"));
         assert_eq!(masked(ip("2001:db8::3"), 0), ip("::"));
+    }
+
+    #[test]
+    fn a_name_takes_the_place_of_a_prefix() {
+        let table = "198.51.0.0/16 Paris\n2001:db8:1::/48 Paris\n";
+        let names = Names::read([("names", table.as_bytes())]).unwrap();
+        let grouping = Grouping { names: Some(Arc::new(names)), ..Grouping::default() };
+        let of = |address: &str| grouping.network_of(address.parse().unwrap());
+        let found = ["198.51.100.7", "2001:db8:1::9", "203.0.113.77", "2001:db8:2::9"].map(of);
+        assert_eq!(found, ["Paris", "Paris", "203.0.113.0/24", "2001:db8:2::/48"]);
     }
 }

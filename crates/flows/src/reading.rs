@@ -68,7 +68,7 @@ impl Reading {
             udp_flows_now: 0,
             udp_flows_over: 0,
             not_tracked: NotTracked::default(),
-            all: NetworkSum::default().report(&None),
+            all: NetworkSum::default().report(None),
             networks_in_all: 0,
             networks: Vec::new(),
             flows: Vec::new(),
@@ -179,6 +179,8 @@ pub struct Flow {
     pub client_interface: Option<String>,
     /// Interface by which the server's packets come.
     pub server_interface: Option<String>,
+    /// Name of the network that it is summed up with (`--names`); null if it has none.
+    pub network_name: Option<String>,
     /// State.
     pub state: FlowState,
     /// Its SYN was seen.
@@ -224,6 +226,7 @@ impl Flow {
             server_inside: answers.map(|(from, _)| from),
             client_interface: name(0),
             server_interface: name(1),
+            network_name: None,
             state,
             seen_from_start: is(flow, shared::WEIR_IS_WHOLE),
             connections: flow.connections,

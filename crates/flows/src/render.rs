@@ -229,8 +229,10 @@ mod tests {
             side.wait.by = [0, 0, 0, 3_000_000_000, 0];
         }
         let mut networks = BTreeMap::new();
-        Grouping::default().add(&mut networks, &flow, 0);
-        let networks: Vec<Network> = networks.iter().map(|(key, sum)| sum.report(key)).collect();
+        let grouping = Grouping::default();
+        grouping.add(&mut networks, &flow, 0);
+        let networks: Vec<Network> =
+            networks.iter().map(|(key, sum)| sum.report(grouping.name(*key))).collect();
         Reading {
             interfaces: vec!["eth0".into()],
             seconds: 10.0,

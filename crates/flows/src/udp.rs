@@ -58,6 +58,8 @@ pub struct UdpFlow {
     pub client_interface: Option<String>,
     /// Interface by which the server's packets come.
     pub server_interface: Option<String>,
+    /// Name of the network that it is summed up with (`--names`); null if it has none.
+    pub network_name: Option<String>,
     /// Content.
     pub kind: UdpKind,
     /// State.
@@ -358,6 +360,7 @@ impl UdpFlow {
             server_inside: answers.map(|(from, _)| from),
             client_interface: name(0),
             server_interface: name(1),
+            network_name: None,
             kind,
             state,
             age_seconds: seconds(flow.born),

@@ -205,7 +205,7 @@ impl Watch {
         let time = now();
         let mut contents = self.table.read(time)?;
         let mut sums = self.past.clone();
-        let grouping = self.options.grouping;
+        let grouping = &self.options.grouping;
         contents.tcp.all.iter().for_each(|flow| grouping.add(&mut sums, flow, time));
         contents.udp.all.iter().for_each(|flow| grouping.add_udp(&mut sums, flow, &self.own, time));
         let mut all = NetworkSum::default();
@@ -228,12 +228,22 @@ impl Watch {
             udp_flows_now: contents.udp.all.len() as u64,
             udp_flows_over: self.past_udp_flows,
             not_tracked: NotTracked::of(&contents.verdicts),
-            all: all.report(&None),
+            all: all.report(None),
             networks_in_all: sums.len() as u64,
-            networks: sums.iter().take(networks).map(|(key, sum)| sum.report(key)).collect(),
-            flows: shown.map(|flow| Flow::of(flow, &self.interfaces, time)).collect(),
+            networks: sums.iter().take(networks).map(|(key, sum)| sum.report(grouping.name(*key))).collect(),
+            flows: shown
+                .map(|flow| Flow {
+                    network_name: grouping.named(flow),
+                    ..Flow::of(flow, &self.interfaces, time)
+                })
+                .collect(),
             icmp_errors: IcmpReporter::all(&self.table.icmp_errors()?),
-            udp_flows: shown_udp.map(|flow| UdpFlow::of(flow, &self.interfaces, &self.own, time)).collect(),
+            udp_flows: shown_udp
+                .map(|flow| UdpFlow {
+                    network_name: grouping.named(flow),
+                    ..UdpFlow::of(flow, &self.interfaces, &self.own, time)
+                })
+                .collect(),
         };
         self.retire(&contents, time);
         Ok(reading)
@@ -254,7 +264,7 @@ impl Watch {
     }
 
     fn retire(&mut self, contents: &Contents, time: u64) {
-        let grouping = self.options.grouping;
+        let grouping = &self.options.grouping;
         for flow in &contents.tcp.removed {
             grouping.add(&mut self.past, flow, time);
         }

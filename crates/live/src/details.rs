@@ -51,7 +51,7 @@ fn tuples(flow: &Flow) -> Vec<Text> {
             n => format!(", {n} connections one after the other"),
         }
     );
-    vec![
+    let mut lines = vec![
         Text::title(format!("{} > {}", flow.client, flow.server)),
         Text::plain(format!("{:<18}{state}", "state")),
         Text::plain(format!(
@@ -62,7 +62,14 @@ fn tuples(flow: &Flow) -> Vec<Text> {
             by(&flow.client_interface)
         )),
         Text::plain(format!("{:<18}{outside}, {}", "the server's side", by(&flow.server_interface))),
-    ]
+    ];
+    lines.extend(flow.network_name.as_deref().map(network_name));
+    lines
+}
+
+/// The name of the network that a flow is summed up with.
+pub(crate) fn network_name(name: &str) -> Text {
+    Text::plain(format!("{:<18}{}", "network", line(name)))
 }
 
 /// The number of ICMP errors about a flow, and the latest one.

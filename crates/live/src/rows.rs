@@ -135,7 +135,7 @@ fn network_row(network: &Network, history: &History) -> Row {
         limit: Some(limit),
         udp: None,
         icmp: None,
-        searched: with_limit(name.clone(), &limit),
+        searched: with_limit(name.to_lowercase(), &limit),
         addresses: address.into_iter().collect(),
         name,
     }
@@ -148,7 +148,7 @@ pub(crate) fn flow_row(flow: &Flow, history: &History) -> Row {
     let mut searched: Vec<String> = sockets().map(|socket| socket.to_string()).collect();
     searched.push(state_word(flow).to_owned());
     let interfaces = flow.client_interface.iter().chain(&flow.server_interface);
-    searched.extend(interfaces.map(|name| line(name).to_lowercase()));
+    searched.extend(interfaces.chain(&flow.network_name).map(|name| line(name).to_lowercase()));
     let limit = BusierLimit::of(client, server);
     Row {
         of: Of::Flow(ends(flow)),
@@ -199,7 +199,7 @@ fn udp_row(flow: &UdpFlow, history: &History) -> Row {
     let mut searched: Vec<String> = sockets.iter().map(ToString::to_string).collect();
     searched.push(format!("{} {}", udp::kind_word(flow.kind), udp::state_word(flow.state)).to_lowercase());
     let interfaces = flow.client_interface.iter().chain(&flow.server_interface);
-    searched.extend(interfaces.map(|name| line(name).to_lowercase()));
+    searched.extend(interfaces.chain(&flow.network_name).map(|name| line(name).to_lowercase()));
     let ends = (flow.client, flow.server);
     Row {
         of: Of::Udp(ends),
@@ -320,7 +320,10 @@ mod tests {
         for text in ["", "443", "UNANS", "198.51.100.0/24", "10.0.0.2/32 443", "lan0", "2001:db8::/0 443"] {
             assert_eq!(leaves(text), !text.starts_with("2001"), "{text}");
         }
-        for text in ["444", "198.51.101.0/24", "443 open", "10.0.0.3/32"] {
+        one.network_name = Some("AS64500 Example, Inc.".to_owned());
+        let named = flow_row(&one, &History::default());
+        assert!(Filter { text: "AS64500 Example, Inc.".to_owned() }.leaves(&named));
+        for text in ["444", "198.51.101.0/24", "443 open", "10.0.0.3/32", "as64500"] {
             assert!(!leaves(text), "{text}");
         }
     }

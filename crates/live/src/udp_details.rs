@@ -4,7 +4,7 @@ use weir_flows::{Dns, UdpSide, end_of_bucket};
 use weir_text::escape::line;
 use weir_text::units;
 
-use crate::details::{icmp_errors, over_time};
+use crate::details::{icmp_errors, network_name, over_time};
 use crate::history::Ends;
 use crate::paint::{Text, faint, rate, time};
 use crate::udp::{failures, kind_word, name, seconds, state_word};
@@ -45,6 +45,7 @@ pub(crate) fn lines(view: &View, wanted: &Ends, width: usize) -> Vec<Text> {
         ),
         pair("the server's side", format!("{outside}, {}", by(&flow.server_interface))),
     ];
+    lines.extend(flow.network_name.as_deref().map(network_name));
     lines.extend(flow.icmp_errors.as_ref().map(icmp_errors));
     for (side, who) in [(&flow.client_side, "client sent"), (&flow.server_side, "server sent")] {
         lines.push(pair(who, sent(side, flow.age_seconds)));

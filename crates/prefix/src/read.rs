@@ -7,11 +7,15 @@
 //!
 //! Plain text has one prefix, address or range `FIRST-LAST` a line; `#` and `;` begin comments.
 
+mod names;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use memchr::memchr_iter;
+
+pub use names::Names;
 
 use crate::address::Address;
 use crate::list::{Entry, List, Origin};

@@ -44,6 +44,10 @@ pub(crate) struct TrackingArgs {
     /// Group IPv6 addresses by prefixes of this length
     #[arg(long, default_value_t = 48, value_name = "BITS", value_parser = clap::value_parser!(u8).range(0..=128), help_heading = TRACKING)]
     prefix6: u8,
+    /// Group by the names in this file, where it has one: lines "PREFIX NAME", a registry's file (countries), or ranges with AS
+    /// numbers; may be repeated
+    #[arg(long, value_name = "FILE", help_heading = TRACKING)]
+    pub(crate) names: Vec<PathBuf>,
     /// Track at most N flows of TCP at a time and half as many of UDP, 3 kB of memory for each N
     #[arg(long, default_value_t = 16_384, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_FLOWS)), help_heading = TRACKING)]
@@ -54,13 +58,19 @@ pub(crate) struct TrackingArgs {
 }
 
 impl TrackingArgs {
+    /// Without the names, which are read from files.
     pub(crate) fn options(&self) -> Options {
         Options {
             interfaces: self.interfaces.clone(),
             flows: self.flows,
             udp: true,
             share: self.share,
-            grouping: Grouping { by_client: self.by_client, prefix4: self.prefix, prefix6: self.prefix6 },
+            grouping: Grouping {
+                by_client: self.by_client,
+                prefix4: self.prefix,
+                prefix6: self.prefix6,
+                names: None,
+            },
         }
     }
 }

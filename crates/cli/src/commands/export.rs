@@ -13,12 +13,12 @@ use weir_export::{
     Access, AccessError, AddressLists, Board, CachedLists, ConntrackTable, Doctor, FastPath, MOST_TARGETS,
     Names, Probes, PublishedPorts, Server, SnatPorts, Source, Tls, Token, begin, flows,
 };
-use weir_flows::Watch;
+use weir_flows::{Grouping, Watch};
 use weir_lists::Cache;
 use weir_sys::{NetNs, Stop, file};
 
 use super::conntrack::{namespace, namespace_path, refused};
-use super::flows::failed;
+use super::flows::{failed, options};
 use crate::args::{ExportArgs, Without};
 use crate::exit::{CommandResult, Failure, MISSING};
 use crate::output::printable;
@@ -145,10 +145,12 @@ impl Export {
     /// Makes the page in the calling thread's namespace.
     fn serve(&self, netns: Option<NamedNamespace>) -> Result<End, Failure> {
         let mut tracked = Tracked { watch: None, names: Names::new(self.args.networks) };
+        let options = options(&self.args.tracking)?;
+        let sources = self.sources(netns.as_ref(), &options.grouping)?;
         if self.has(Without::Flows) {
-            tracked.watch = Some(Watch::start(self.args.tracking.options()).map_err(failed)?);
+            tracked.watch = Some(Watch::start(options).map_err(failed)?);
         }
-        let board = Board::start(self.sources(netns.as_ref())?).map_err(Failure::failed)?;
+        let board = Board::start(sources).map_err(Failure::failed)?;
         let mut next = Instant::now();
         let mut is_first = true;
         while !self.stop.raised() {
@@ -196,15 +198,18 @@ impl Export {
         }
     }
 
-    fn sources(&self, netns: Option<&NamedNamespace>) -> Result<Vec<Box<dyn Source>>, Failure> {
+    fn sources(
+        &self,
+        netns: Option<&NamedNamespace>,
+        grouping: &Grouping,
+    ) -> Result<Vec<Box<dyn Source>>, Failure> {
         let args = &self.args;
         let mut sources: Vec<Box<dyn Source>> = Vec::new();
         if self.has(Without::Conntrack) {
             sources.push(Box::new(ConntrackTable::default()));
         }
         if self.has(Without::Snat) {
-            let grouping = args.tracking.options().grouping;
-            sources.push(Box::new(SnatPorts::new(args.destinations, grouping)));
+            sources.push(Box::new(SnatPorts::new(args.destinations, grouping.clone())));
         }
         if self.has(Without::Doctor) {
             let scope = match netns {

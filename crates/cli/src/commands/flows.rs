@@ -3,19 +3,22 @@
 mod recording;
 
 use std::io::{self, IsTerminal};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use weir_flows::{Error, Reading, Watch, render};
+use weir_flows::{Error, Options, Reading, Watch, render};
 use weir_live::{View as LiveView, Wake};
+use weir_prefix::Names;
 use weir_sys::Stop;
 use weir_text::layout::Terminal;
 
 use self::recording::Recording;
+use super::allow::list_file;
 use super::conntrack::{namespace, refused};
 use super::screen::Screen;
-use crate::args::FlowsArgs;
+use crate::args::{FlowsArgs, TrackingArgs};
 use crate::documents::{Document, Kind, line, print_json};
 use crate::exit::{CommandResult, Failure, MISSING};
 use crate::output::{Color, is_read, print, put, unwritten, width};
@@ -73,6 +76,17 @@ pub(super) fn failed(error: Error) -> Failure {
     }
 }
 
+/// The options, with the names from their files.
+pub(super) fn options(tracking: &TrackingArgs) -> Result<Options, Failure> {
+    let mut options = tracking.options();
+    if !tracking.names.is_empty() {
+        let files = tracking.names.iter().map(|path| list_file(path)).collect::<Result<Vec<_>, _>>()?;
+        let files = files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice()));
+        options.grouping.names = Some(Arc::new(Names::read(files).map_err(Failure::usage)?));
+    }
+    Ok(options)
+}
+
 impl View {
     fn new(args: FlowsArgs, color: Color, place: String) -> Self {
         View { args, color, place }
@@ -89,7 +103,7 @@ impl View {
 
     fn watch(&self, stop: &Stop) -> CommandResult {
         let args = &self.args;
-        let mut watch = Watch::start(args.tracking.options()).map_err(failed)?;
+        let mut watch = Watch::start(options(&args.tracking)?).map_err(failed)?;
         talk::step(|| format!("watches {}", watch.interfaces().join(", ")));
         let mut recording = args.save.as_deref().map(Recording::begin).transpose()?;
         let end = args.window.or(args.once.then_some(ONCE)).map(|time| Instant::now() + time);

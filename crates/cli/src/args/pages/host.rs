@@ -166,12 +166,16 @@ pub(super) const PAGES: &[Page] = &[
             "weir flows --json --for 1m --top 50",
             "weir flows --interface eth0 --interface docker0 --by-client --prefix 16",
             "weir flows --once --share 10%",
+            "weir flows --once --names sites.txt",
             "weir flows --save evening.jsonl",
         ],
         codes: &[
             (0, "done, or ended by a key or a signal"),
             (1, "reading the table of flows failed, or the recording is not whole"),
-            (2, "wrong usage, a file of that name, an interface that is not here, or none that forwards"),
+            (
+                2,
+                "wrong usage, a file of that name, names that cannot be read, an interface that is not here, or none that forwards",
+            ),
             (4, "root or Linux 6.6 (TCX) is missing here"),
         ],
     },

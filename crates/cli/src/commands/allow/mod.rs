@@ -99,6 +99,12 @@ fn names(list: &List) -> String {
 }
 
 fn add(list: &mut List, path: &Path, selection: &Selection, leniently: bool) -> Result<(), Failure> {
+    let (name, bytes) = list_file(path)?;
+    add_bytes(list, &name, &bytes, selection, leniently)
+}
+
+/// The name of a file with address ranges, and what is in it.
+pub(super) fn list_file(path: &Path) -> Result<(String, Vec<u8>), Failure> {
     let name = path.display().to_string();
     let unreadable = |e: std::io::Error| Failure::usage(format!("cannot read {name}: {e}"));
     let length = fs::metadata(path).map_err(unreadable)?.len();
@@ -106,7 +112,7 @@ fn add(list: &mut List, path: &Path, selection: &Selection, leniently: bool) -> 
         return Err(Failure::usage(format!("{name} has {length} bytes; a list has at most {LARGEST_FILE}")));
     }
     let bytes = fs::read(path).map_err(unreadable)?;
-    add_bytes(list, &name, &bytes, selection, leniently)
+    Ok((name, bytes))
 }
 
 /// Adds what was read from a file of this name.
