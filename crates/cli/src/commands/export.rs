@@ -13,7 +13,7 @@ use weir_export::{
     Access, AccessError, AddressLists, Board, CachedLists, ConntrackTable, Doctor, FastPath, MOST_TARGETS,
     Names, Probes, PublishedPorts, Server, SnatPorts, Source, Tls, Token, begin, flows,
 };
-use weir_flows::{Grouping, Watch};
+use weir_flows::{Options, Watch};
 use weir_lists::Cache;
 use weir_sys::{NetNs, Stop, file};
 
@@ -34,10 +34,11 @@ pub(crate) fn run(args: ExportArgs) -> CommandResult {
     if args.probes.len() > MOST_TARGETS {
         return Err(Failure::usage(format!("--probe: at most {MOST_TARGETS} targets")));
     }
+    let options = options(&args.tracking)?;
     // In the caller's namespace, also with --netns: there the scraper is.
     let server = start(&args)?;
     let textfile = args.textfile.clone().map(TextFile);
-    let export = Export { args, server, textfile, stop };
+    let export = Export { args, options, server, textfile, stop };
     let Some(name) = export.args.netns.name.clone() else { return export.serve(None).map(|_| ()) };
     loop {
         let inside = namespace(&name)?;
@@ -132,6 +133,8 @@ enum End {
 
 struct Export {
     args: ExportArgs,
+    /// Read once: its files may be gone when the namespace is made anew.
+    options: Options,
     server: Option<Server>,
     textfile: Option<TextFile>,
     stop: Stop,
@@ -145,12 +148,10 @@ impl Export {
     /// Makes the page in the calling thread's namespace.
     fn serve(&self, netns: Option<NamedNamespace>) -> Result<End, Failure> {
         let mut tracked = Tracked { watch: None, names: Names::new(self.args.networks) };
-        let options = options(&self.args.tracking)?;
-        let sources = self.sources(netns.as_ref(), &options.grouping)?;
         if self.has(Without::Flows) {
-            tracked.watch = Some(Watch::start(options).map_err(failed)?);
+            tracked.watch = Some(Watch::start(self.options.clone()).map_err(failed)?);
         }
-        let board = Board::start(sources).map_err(Failure::failed)?;
+        let board = Board::start(self.sources(netns.as_ref())?).map_err(Failure::failed)?;
         let mut next = Instant::now();
         let mut is_first = true;
         while !self.stop.raised() {
@@ -198,18 +199,14 @@ impl Export {
         }
     }
 
-    fn sources(
-        &self,
-        netns: Option<&NamedNamespace>,
-        grouping: &Grouping,
-    ) -> Result<Vec<Box<dyn Source>>, Failure> {
+    fn sources(&self, netns: Option<&NamedNamespace>) -> Result<Vec<Box<dyn Source>>, Failure> {
         let args = &self.args;
         let mut sources: Vec<Box<dyn Source>> = Vec::new();
         if self.has(Without::Conntrack) {
             sources.push(Box::new(ConntrackTable::default()));
         }
         if self.has(Without::Snat) {
-            sources.push(Box::new(SnatPorts::new(args.destinations, grouping.clone())));
+            sources.push(Box::new(SnatPorts::new(args.destinations, self.options.grouping.clone())));
         }
         if self.has(Without::Doctor) {
             let scope = match netns {

@@ -198,7 +198,7 @@ pub(super) const PAGES: &[Page] = &[
             (1, "reading the table of flows failed, or the text file cannot be written"),
             (
                 2,
-                "wrong usage, an address off the loopback without token and TLS, an interface that is not here, or none that forwards",
+                "wrong usage, names that cannot be read, an address off the loopback without token and TLS, an interface that is not here, or none that forwards",
             ),
             (4, "root or Linux 6.6 (TCX) is missing here, the port is taken, or a file cannot be read"),
         ],
