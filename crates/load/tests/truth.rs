@@ -55,14 +55,18 @@ fn root_paced_tcp_goodput_through_100_mbit_is_the_payload_s_share() {
     // MTU 1500: 20 bytes of IPv4, 20 of TCP and 12 of its timestamps (RFC 7323); a super-packet is counted with the
     // headers of all its segments (qdisc_pkt_len_init of net/core/dev.c).
     let share = (1500.0 - 52.0) / 1514.0;
+    let mut retransmits = 0.0;
     for direction in ["egress", "ingress"] {
         let w = workload(json!({"kind": "tcp-stream", "direction": direction}));
         reaches(direction, RATE_BPS * share, || {
             let t = trial(&w, &setting(1000, 2000), &path.site());
-            assert!(t.value("retransmits") > 0.0, "a full queue of 20 ms drops: {:?}", t.values);
+            retransmits += t.value("retransmits");
             (t.value("goodput_bps"), format!("{:?} {:?}", t.values, t.faults))
         });
     }
+    // CUBIC lets this queue overflow every five seconds (K of RFC 9438 section 4.2 for a window of 170 segments): a
+    // single trial of two may pass without a drop, but not all four.
+    assert!(retransmits > 0.0, "a full queue of 20 ms drops");
     // Small segments: the MSS option counts the options in (RFC 6691), so 536 leaves 524 bytes of payload.
     let w = workload(json!({"kind": "tcp-stream", "mss": 536, "streams": 2}));
     reaches("MSS 536", RATE_BPS * 524.0 / (524.0 + 52.0 + 14.0), || {
