@@ -7,6 +7,7 @@
 //!
 //! The program changes no packet and drops none. It ends with the process, whatever ends that.
 
+mod budget;
 mod counts;
 mod fraction;
 mod icmp;

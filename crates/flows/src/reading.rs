@@ -26,6 +26,13 @@ pub struct Reading {
     pub seconds: f64,
     /// Share of all flows that is tracked, 0 to 1.
     pub sample_share: f64,
+    /// Time that the program took for a packet when the kernel last counted it, ns; `None` before, without a budget, and where too
+    /// few packets came.
+    pub packet_ns: Option<f64>,
+    /// Share of one core that this makes at the rate of packets since then, 0 to 1.
+    pub core_share: Option<f64>,
+    /// Share of one core that the program may take.
+    pub core_budget: Option<f64>,
     /// TCP flows that can be tracked at a time.
     pub capacity: u32,
     /// UDP flows that can be tracked at a time.
@@ -61,6 +68,9 @@ impl Reading {
             interfaces: Vec::new(),
             seconds: 0.0,
             sample_share: 1.0,
+            packet_ns: None,
+            core_share: None,
+            core_budget: None,
             capacity: 0,
             udp_capacity: 0,
             flows_now: 0,

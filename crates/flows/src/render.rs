@@ -154,7 +154,23 @@ fn remarks(reading: &Reading) -> Vec<(String, Option<Tone>)> {
     let opening = "packets that begin flows, not tracked: too many await an answer";
     say(not.too_many_opening, opening, Some(Tone::Warning));
     say(not.outside_sample, "packets outside of the sample", None);
+    lines.extend(cost(reading));
     lines
+}
+
+/// The time that watching takes, and whether a smaller sample keeps it within its budget.
+fn cost(reading: &Reading) -> Option<(String, Option<Tone>)> {
+    let (ns, core, budget) = (reading.packet_ns?, reading.core_share?, reading.core_budget?);
+    let took = format!("watching takes {ns:.0} ns a packet, {} of a core", units::percent(core));
+    let budget_words = units::percent(budget);
+    Some(if core > budget {
+        (
+            format!("{took}: more than the budget of {budget_words}; the sample becomes smaller"),
+            Some(Tone::Warning),
+        )
+    } else {
+        (format!("{took}; the budget is {budget_words}"), Some(Tone::Faint))
+    })
 }
 
 /// The reading as tables.

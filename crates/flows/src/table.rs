@@ -7,7 +7,8 @@ use weir_bpf::{Map, Mapped, Object, Plain};
 
 use crate::Result;
 use crate::shared::{
-    self, WeirEnds, WeirFlow, WeirRemoved, WeirReported, WeirReporter, WeirSlot, WeirUdpFlow, WeirUdpSlot,
+    self, WeirEnds, WeirFlow, WeirRemoved, WeirReported, WeirReporter, WeirSample, WeirSlot, WeirUdpFlow,
+    WeirUdpSlot,
 };
 
 /// How long a flow stays in the table without a packet, ns: after its end, without an answer to its SYN, and otherwise.
@@ -32,6 +33,8 @@ pub(crate) trait Tracked: Plain {
     fn of(slot: &Self::Slot) -> Option<Self>;
     fn ends(&self) -> &[WeirEnds; 2];
     fn state(&self) -> u32;
+    /// Its number in the draw of the sample.
+    fn draw(&self) -> u32;
     /// Whether it leaves the table. `now` is CLOCK_MONOTONIC, ns.
     fn is_over(&self, now: u64) -> bool;
 }
@@ -51,6 +54,10 @@ impl Tracked for WeirFlow {
 
     fn state(&self) -> u32 {
         self.state
+    }
+
+    fn draw(&self) -> u32 {
+        self.draw
     }
 
     fn is_over(&self, now: u64) -> bool {
@@ -80,6 +87,10 @@ impl Tracked for WeirUdpFlow {
 
     fn state(&self) -> u32 {
         self.state
+    }
+
+    fn draw(&self) -> u32 {
+        self.draw
     }
 
     fn is_over(&self, now: u64) -> bool {
@@ -120,6 +131,7 @@ pub(crate) struct Table {
     counts: Map,
     reporters: Map,
     removed: Mapped<WeirRemoved>,
+    sample: Mapped<WeirSample>,
 }
 
 /// Flows of one protocol.
@@ -167,7 +179,7 @@ impl<F: Tracked> Slots<F> {
         Ok(new)
     }
 
-    fn read(&mut self, now: u64, opening: &Mapped<WeirRemoved>) -> Result<Flows<F>> {
+    fn read(&mut self, now: u64, opening: &Mapped<WeirRemoved>, share: u32) -> Result<Flows<F>> {
         for at in std::mem::take(&mut self.leaving) {
             self.slots.set(&at, &F::Slot::zeroed())?;
             self.vacant.set::<[u8; 0], u32>(&[], &at)?;
@@ -178,7 +190,9 @@ impl<F: Tracked> Slots<F> {
             flows.extend(F::of(&slot).map(|flow| (at, flow)));
             at += 1;
         })?;
-        let removed: Vec<(u32, F)> = flows.iter().filter(|(_, flow)| flow.is_over(now)).copied().collect();
+        // A sample that became smaller leaves out flows that were in it.
+        let leaves = |flow: &F| flow.is_over(now) || flow.draw() > share;
+        let removed: Vec<(u32, F)> = flows.iter().filter(|(_, flow)| leaves(flow)).copied().collect();
         for (at, flow) in &removed {
             self.remove(*at, flow, opening)?;
         }
@@ -208,6 +222,7 @@ impl Table {
             counts: object.map("counts")?,
             reporters: object.map("reporters")?,
             removed: object.map("removed")?.share()?,
+            sample: object.map("sample")?.share()?,
         })
     }
 
@@ -218,8 +233,16 @@ impl Table {
 
     /// Reads all, and removes flows that are over. `now` is CLOCK_MONOTONIC, ns.
     pub(crate) fn read(&mut self, now: u64) -> Result<Contents> {
-        let (tcp, udp) = (self.tcp.read(now, &self.removed)?, self.udp.read(now, &self.removed)?);
+        let share = self.sample.get(0).share;
+        let tcp = self.tcp.read(now, &self.removed, share)?;
+        let udp = self.udp.read(now, &self.removed, share)?;
         Ok(Contents { tcp, udp, verdicts: self.verdicts()? })
+    }
+
+    /// Sets which share of all flows is tracked. Those that are no longer in the sample leave at the next reading.
+    pub(crate) fn set_share(&self, share: f64) {
+        let share = (share * f64::from(u32::MAX)) as u32;
+        self.sample.set(0, WeirSample { share, unused: 0 });
     }
 
     /// ICMP errors by sender and kind.

@@ -11,6 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 use weir_bpf::{Attached, Direction, Loader, Object, ProgramFd, attach_tcx_first};
 use weir_text::order;
 
+use crate::budget::Budget;
 use crate::counts::FlowCounts;
 use crate::icmp::IcmpReporter;
 use crate::networks::{Grouping, Key, NetworkSum};
@@ -34,8 +35,10 @@ pub struct Options {
     pub flows: u32,
     /// Follow UDP, too: half as many flows, of 1.1 kB each.
     pub udp: bool,
-    /// Share of all flows that is tracked, above 0 and up to 1.
+    /// Share of all flows that is tracked at most, above 0 and up to 1.
     pub share: f64,
+    /// Share of one core that the program may take, above 0 and up to 1: it tracks fewer flows where it would take more. `None`: any.
+    pub budget: Option<f64>,
     /// How flows are grouped.
     pub grouping: Grouping,
 }
@@ -47,6 +50,7 @@ impl Default for Options {
             flows: 16_384,
             udp: true,
             share: 1.0,
+            budget: None,
             grouping: Grouping::default(),
         }
     }
@@ -56,6 +60,7 @@ impl Default for Options {
 #[derive(Debug)]
 pub struct Watch {
     table: Table,
+    budget: Budget,
     options: Options,
     interfaces: BTreeMap<u32, String>,
     /// Sums of flows that are no longer in the table.
@@ -97,18 +102,19 @@ impl Watch {
         if !(options.share > 0.0 && options.share <= 1.0) {
             return Err(Error::Options(format!("share: {} is not above 0 and up to 1", options.share)));
         }
+        if let Some(budget) = options.budget.filter(|budget| !(*budget > 0.0 && *budget <= 1.0)) {
+            return Err(Error::Options(format!("budget: {budget} is not above 0 and up to 1")));
+        }
         let udp_flows = if options.udp { (options.flows / 2).max(1) } else { 1 };
         let own = interfaces::addresses()?;
         let links = interfaces::choose(&options.interfaces)?;
         let mut loader = Loader::unpack("flows", OBJECT)?;
         loader.config(&WeirConfig {
             key: secret(),
-            share: (options.share * f64::from(u32::MAX)) as u32,
             // A flood of SYNs leaves room for flows that are answered.
             opening: (options.flows / 4).max(1),
             // Strangers may send UDP that has no answer, too. Flows of this host itself have none here.
             udp_opening: if options.udp { udp_flows.div_ceil(2) } else { 0 },
-            unused: 0,
         })?;
         for (names, entries) in [(WeirFlow::MAPS, options.flows), (WeirUdpFlow::MAPS, udp_flows)] {
             for (map, entries) in names.into_iter().zip([entries, entries, 2 * entries]) {
@@ -121,6 +127,7 @@ impl Watch {
         }
         let object = loader.load()?;
         let table = Table::new(&object)?;
+        table.set_share(options.share);
         let program = object.program("flows_in")?;
         let mut attached = BTreeMap::new();
         let mut interfaces = BTreeMap::new();
@@ -135,6 +142,7 @@ impl Watch {
         }
         Ok(Watch {
             table,
+            budget: Budget::new(options.budget, options.share, now()),
             options,
             interfaces,
             past: BTreeMap::new(),
@@ -204,6 +212,10 @@ impl Watch {
     pub fn read_top(&mut self, networks: usize, flows: usize) -> Result<Reading> {
         let time = now();
         let mut contents = self.table.read(time)?;
+        let packets = NotTracked::of(&contents.verdicts).packets();
+        if self.budget.look(&self.program()?, time, packets) {
+            self.table.set_share(self.budget.share());
+        }
         let mut sums = self.past.clone();
         let grouping = &self.options.grouping;
         contents.tcp.all.iter().for_each(|flow| grouping.add(&mut sums, flow, time));
@@ -220,7 +232,10 @@ impl Watch {
         let reading = Reading {
             interfaces: self.interfaces.values().cloned().collect(),
             seconds: time.saturating_sub(self.began) as f64 / 1e9,
-            sample_share: self.options.share,
+            sample_share: self.budget.share(),
+            packet_ns: self.budget.last().map(|cost| cost.packet_ns),
+            core_share: self.budget.last().map(|cost| cost.core),
+            core_budget: self.budget.most(),
             capacity,
             udp_capacity: if self.options.udp { udp_capacity } else { 0 },
             flows_now: contents.tcp.all.len() as u64,

@@ -3,6 +3,7 @@
 mod world;
 
 use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use weir_flows::{Dns, Options, Reading, UdpFlow, UdpKind, UdpState};
@@ -323,4 +324,71 @@ fn root_a_flood_of_udp_leaves_room_for_flows_with_answers() {
         (reading.not_tracked.other_protocol > 0).then_some(reading)
     });
     assert_eq!((reading.udp_flows_now, reading.udp_capacity), (0, 0));
+}
+
+/// Behind NAT too, where each direction has other ends, and its first packet decides for the later ones.
+#[test]
+fn root_a_sample_of_udp_has_whole_flows() {
+    if test_needs_root() {
+        return;
+    }
+    let world = PathWorld::new(false, true);
+    let mut watch = world.watch(Options { share: 0.5, ..Options::default() });
+    let server = socket(&world.server, world.server_address, 5000);
+    let to = server.local_addr().unwrap();
+    let clients: Vec<_> = (0..100).map(|n| socket(&world.client, world.client_address, 4000 + n)).collect();
+    for _ in 0..5 {
+        for client in &clients {
+            let seen = pass(client, &server, to, b"question");
+            pass(&server, client, seen, b"answer");
+        }
+    }
+    let reading = watch.read().unwrap();
+    // 100 draws with probability 1/2: outside of this once in 10^8.
+    assert!((22..=78).contains(&reading.udp_flows_now), "{}", reading.udp_flows_now);
+    for flow in &reading.udp_flows {
+        assert_eq!((flow.client_side.packets, flow.server_side.packets), (5, 5), "{flow:?}");
+    }
+    assert_eq!(reading.not_tracked.outside_sample, 10 * (100 - reading.udp_flows_now));
+}
+
+/// The sample becomes smaller where the program takes too long. Flows that leave it stay in the sums.
+#[test]
+fn root_a_budget_makes_the_sample_smaller() {
+    if test_needs_root() {
+        return;
+    }
+    let world = PathWorld::new(false, true);
+    let server = socket(&world.server, world.server_address, 5000);
+    let to = server.local_addr().unwrap();
+    let clients: Vec<_> = (0..50).map(|n| socket(&world.client, world.client_address, 4000 + n)).collect();
+    // A thousandth of a thousandth of a core.
+    let mut watch = world.watch(Options { budget: Some(1e-6), ..Options::default() });
+    for client in &clients {
+        pass(client, &server, to, b"x");
+    }
+    let all = watch.read().unwrap();
+    assert_eq!((all.udp_flows_now, all.sample_share, all.core_budget), (50, 1.0, Some(1e-6)));
+    let over = AtomicBool::new(false);
+    let reading = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Some thousand packets a second, while the time of runs is taken.
+            while !over.load(Ordering::Relaxed) {
+                clients.iter().for_each(|client| _ = client.send_to(b"x", to).unwrap());
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let reading = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            until("the sample is smaller", PATIENCE, || {
+                let reading = watch.read().unwrap();
+                (reading.sample_share < 0.1 && reading.udp_flows_now < 25).then_some(reading)
+            })
+        }));
+        over.store(true, Ordering::Relaxed);
+        reading.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    });
+    let (ns, core) = (reading.packet_ns.unwrap(), reading.core_share.unwrap());
+    assert!((1.0..1e6).contains(&ns) && core > 1e-6, "{ns} ns, {core} of a core");
+    assert!(reading.udp_flows_now + reading.udp_flows_over >= 50, "{reading:?}");
+    assert!(reading.all.udp.flows >= 50, "{:?}", reading.all.udp);
 }

@@ -52,9 +52,13 @@ pub(crate) struct TrackingArgs {
     #[arg(long, default_value_t = 16_384, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_FLOWS)), help_heading = TRACKING)]
     flows: u32,
-    /// Track only this share of all flows, each of them whole (examples: 10%, 0.1)
+    /// Track at most this share of all flows, each of them whole (examples: 10%, 0.1)
     #[arg(long, default_value = "100%", value_name = "SHARE", value_parser = share, help_heading = TRACKING)]
     share: f64,
+    /// Take at most this share of one core for looking at packets: track a smaller share of the flows where it would be more
+    /// (examples: 1%, 10%)
+    #[arg(long, default_value = "2%", value_name = "SHARE", value_parser = share, help_heading = TRACKING)]
+    budget: f64,
 }
 
 impl TrackingArgs {
@@ -65,6 +69,7 @@ impl TrackingArgs {
             flows: self.flows,
             udp: true,
             share: self.share,
+            budget: Some(self.budget),
             grouping: Grouping {
                 by_client: self.by_client,
                 prefix4: self.prefix,

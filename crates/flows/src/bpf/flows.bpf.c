@@ -33,6 +33,7 @@ extern void bpf_ct_release(struct nf_conn *ct) __ksym __weak;
 #include "options.h"
 #include "packet.h"
 #include "table.h"
+#include "outside.h"
 #include "datagrams.h"
 #include "udp.h"
 #include "icmp.h"
@@ -45,14 +46,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct weir_count);
 } counts SEC(".maps");
-
-// The packet in work. The verifier knows no values of maps: it then need not follow each way that led here.
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct weir_work);
-} work SEC(".maps");
 
 // Everything but TCP. A function of its own, so that the verifier and the cache have the way of TCP without it.
 __noinline int follow_other(struct __sk_buff *skb)
@@ -82,12 +75,16 @@ static __always_inline enum weir_verdict follow_flow(struct __sk_buff *skb)
 	__builtin_memset(w, 0, sizeof(*w));
 	p = &w->packet;
 	verdict = read_packet(skb, &w->ends, p);
+	if (is_outside(skb))
+		return WEIR_UNSAMPLED;
 	if (verdict == WEIR_OTHER_PROTOCOL)
 		return follow_other(skb);
 	if (verdict != WEIR_JUDGED)
 		return verdict;
 	known = bpf_map_lookup_elem(&directions, &w->ends);
 	direction = known ? *known : learn(skb, &w->ends, p);
+	if (direction == -WEIR_UNSAMPLED)
+		set_outside(w->mark);
 	if (direction < 0)
 		return -direction;
 	p->side = direction & 1;

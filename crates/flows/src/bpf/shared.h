@@ -71,12 +71,16 @@ struct weir_ends {
 struct weir_config {
 	// Key of the hash that draws the sample.
 	__u64 key;
-	// A flow is in the sample if the upper half of its hash is at most this.
-	__u32 share;
 	// Flows that may await an answer to their SYN at a time.
 	__u32 opening;
 	// UDP flows that may await a first answer at a time; 0: UDP is not followed.
 	__u32 udp_opening;
+};
+
+// The sample, which the driver may change at any time.
+struct weir_sample {
+	// A flow is in it if its draw is at most this.
+	__u32 share;
 	__u32 unused;
 };
 
@@ -126,6 +130,8 @@ struct weir_packet {
 struct weir_work {
 	struct weir_ends ends;
 	struct weir_packet packet;
+	// Stands for its direction among those outside of the sample; 0 if all flows are in it.
+	__u64 mark;
 };
 
 // It has a timestamp.
@@ -394,6 +400,9 @@ struct weir_flow {
 	__u32 connections;
 	// WEIR_IS_..
 	__u32 state;
+	// Its number in the draw of the sample.
+	__u32 draw;
+	__u32 unused;
 	struct weir_errors errors;
 	struct weir_side sides[2];
 };
@@ -483,6 +492,8 @@ struct weir_udp_flow {
 	__u64 last;
 	__u32 connections;
 	__u32 state;
+	__u32 draw;
+	__u32 unused;
 	struct weir_errors errors;
 	struct weir_udp_side sides[2];
 	struct weir_dns dns;

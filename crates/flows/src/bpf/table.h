@@ -41,6 +41,8 @@ struct head {
 	__u64 last;
 	__u32 connections;
 	__u32 state;
+	__u32 draw;
+	__u32 unused;
 	struct weir_errors errors;
 };
 
@@ -89,6 +91,7 @@ DIRECTIONS(udp_directions);
 
 MAPPED_ARRAY(opening, struct weir_opening);
 MAPPED_ARRAY(removed, struct weir_removed);
+MAPPED_ARRAY(sample, struct weir_sample);
 
 static __always_inline void turn_round(struct weir_ends *to, const struct weir_ends *from)
 {
@@ -106,12 +109,20 @@ static __always_inline __u64 hash_of_end(__u64 key, const __be32 *address, __be1
 	return mixed(mixed(sum, (__u64)address[2] << 32 | address[3]), port);
 }
 
-// Both directions of a flow without NAT have the same hash, so that a flow is in the sample as a whole.
-static __always_inline bool is_sampled(const struct weir_ends *e)
+static __always_inline __u32 sample_share(void)
+{
+	__u32 at = 0;
+	struct weir_sample *s = bpf_map_lookup_elem(&sample, &at);
+
+	return s ? s->share : 0;
+}
+
+// Both directions of a flow without NAT have the same number, so that a flow is in the sample as a whole.
+static __always_inline __u32 draw_of(const struct weir_ends *e)
 {
 	__u64 sum = hash_of_end(config.key, e->source, e->source_port) + hash_of_end(config.key, e->destination, e->destination_port);
 
-	return mixed(config.key, sum) >> 32 <= config.share;
+	return mixed(config.key, sum) >> 32;
 }
 
 static __always_inline void read_tuple(struct weir_ends *to, const struct nf_conntrack_tuple *t, const struct weir_ends *like)
@@ -199,11 +210,11 @@ static __always_inline void join(void *table, void *by_ends, __u32 at, const str
 	bpf_spin_unlock(&slot->lock);
 }
 
-// Makes a flow whose first direction is `first`; its number, or a verdict below 0.
-static __always_inline __s64 make(void *table, void *free, void *by_ends, const struct weir_ends *first, __u64 now)
+// Makes a flow whose first direction is `first`, with its number in the draw; its own number, or a verdict below 0.
+static __always_inline __s64 make(void *table, void *free, void *by_ends, const struct weir_ends *first, __u32 draw, __u64 now)
 {
-	struct head *slot;
 	__u32 at, direction;
+	struct head *slot;
 
 	if (bpf_map_pop_elem(free, &at))
 		return -WEIR_NO_ROOM;
@@ -215,6 +226,7 @@ static __always_inline __s64 make(void *table, void *free, void *by_ends, const 
 	slot->ends[0] = *first;
 	slot->born = now;
 	slot->last = now;
+	slot->draw = draw;
 	slot->used = 1;
 	bpf_spin_unlock(&slot->lock);
 	if (bpf_map_update_elem(by_ends, first, &direction, BPF_NOEXIST)) {
@@ -239,16 +251,12 @@ static __noinline __s64 learn(struct __sk_buff *skb, const struct weir_ends *e, 
 	bool opens = (p->flags & (SYN | ACK)) == SYN, answers = (p->flags & (SYN | ACK)) == (SYN | ACK);
 	bool makes_none = p->flags & (RST | FIN), is_first;
 	struct weir_ends both[2];
-	__u32 *known, vacancy;
+	__u32 *known, vacancy, draw;
 	__s64 at;
 
 	// Before anything that costs more. A first answer may be of a flow in the table in any case.
-	if (!answers && !makes_none) {
-		if (bpf_map_peek_elem(&vacant, &vacancy))
-			return -WEIR_NO_ROOM;
-		if (!is_sampled(e))
-			return -WEIR_UNSAMPLED;
-	}
+	if (!answers && !makes_none && bpf_map_peek_elem(&vacant, &vacancy))
+		return -WEIR_NO_ROOM;
 	// Conntrack does not know a flow before its first packet.
 	if (opens || !ask_conntrack(skb, e, both)) {
 		both[answers] = *e;
@@ -266,11 +274,12 @@ static __noinline __s64 learn(struct __sk_buff *skb, const struct weir_ends *e, 
 	}
 	if (makes_none)
 		return -WEIR_STRAY;
-	if (!is_sampled(&both[0]))
+	draw = draw_of(&both[0]);
+	if (draw > sample_share())
 		return -WEIR_UNSAMPLED;
 	if (opens && !may_open(OF_TCP))
 		return -WEIR_OPENING;
-	at = make(&slots, &vacant, &directions, &both[0], p->now);
+	at = make(&slots, &vacant, &directions, &both[0], draw, p->now);
 	if (at < 0)
 		return at;
 	if (!opens)

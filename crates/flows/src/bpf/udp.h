@@ -105,13 +105,14 @@ static __always_inline bool is_dns(struct weir_ends *both, bool is_first, struct
 
 static __always_inline __s64 make_udp(const struct weir_ends *both, bool is_first, bool dns, bool joined, __u64 now)
 {
+	__u32 draw = draw_of(&both[0]);
 	__s64 at;
 
-	if (!is_sampled(&both[0]))
+	if (draw > sample_share())
 		return -WEIR_UNSAMPLED;
 	if (is_first && !may_open(OF_UDP))
 		return -WEIR_OPENING;
-	at = make(&udp_slots, &udp_vacant, &udp_directions, &both[0], now);
+	at = make(&udp_slots, &udp_vacant, &udp_directions, &both[0], draw, now);
 	if (at < 0)
 		return at;
 	if (dns && !is_first)
@@ -181,6 +182,8 @@ static __always_inline enum weir_verdict follow_udp(struct __sk_buff *skb, struc
 	if (verdict != WEIR_JUDGED_UDP)
 		return verdict;
 	direction = find_udp(skb, w, u);
+	if (direction == -WEIR_UNSAMPLED)
+		set_outside(w->mark);
 	if (direction < 0)
 		return -direction;
 	d->side = direction & 1;
