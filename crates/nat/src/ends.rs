@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use weir_probe::nat64::Prefix64;
+
 use crate::Packet;
 
 /// A side of the NAT.
@@ -91,6 +93,11 @@ pub trait Ends {
     /// Whether they carry any packet, ICMP and half-open connections among them.
     fn carries_everything(&self) -> bool {
         true
+    }
+
+    /// The prefix by which the inside knows addresses of IPv4, if the NAT is between IPv6 and IPv4.
+    fn nat64(&self) -> Option<Prefix64> {
+        None
     }
 
     /// First port of the experiments: even.

@@ -5,6 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use weir_probe::nat64::Prefix64;
 use weir_wire::Tcp;
 
 use crate::ends::{FIRST_PORT, PORT_STEP};
@@ -164,6 +165,11 @@ impl<'a> Session<'a> {
     /// Whether the hosts are of IPv6.
     pub(crate) fn is_ipv6(&self) -> bool {
         self.inside(0).is_ipv6()
+    }
+
+    /// The prefix of a NAT64 on the way.
+    pub(crate) fn nat64(&self) -> Option<Prefix64> {
+        self.ends.nat64()
     }
 
     /// Names the rows that the packets which follow are evidence for.

@@ -3,19 +3,22 @@
 mod reference;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use reference::Behaviour;
 use reference::memory::Memory;
 use reference::wire::Wire;
-use weir_lab::{Lab, LabOptions, Offloads, Preset, Role, Site, SiteSpec, Topology};
+use reference::wire64::{self, known_as};
+use reference::{Behaviour, Defect};
+use weir_lab::{Family, Lab, LabOptions, Offloads, Preset, Role, Site, SiteSpec, Topology};
 use weir_nat::rows::judge::Dependence::{Address, AddressAndPort, EndpointIndependent};
+use weir_nat::rows::judge::Ipv6Kind;
 use weir_nat::served::{EndOfPorts, PortChoice, PortSurvey, ServerEnds, restrict, survey};
+use weir_nat::table::NatKind;
 use weir_nat::{Compliance, Ends, Observations, Side, Table, measure};
-use weir_netlink::Rtnetlink;
+use weir_netlink::{Route, Rtnetlink};
 use weir_probe::client::{NatCheck, Visit};
 use weir_probe::{Config, Limits, NatPorts, Server};
 use weir_sys::process::which;
@@ -25,44 +28,73 @@ use weir_sys::{NetNs, ProcRoot, Stop, privilege, sysctl};
 const PORT: u16 = 9347;
 const CHECKS: std::ops::RangeInclusive<u16> = 9348..=9355;
 
-fn lab(name: &str, sites: usize) -> Lab {
+/// The versions of IP inside and outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    Ipv4,
+    Ipv6,
+    /// IPv6 inside, IPv4 outside.
+    Nat64,
+}
+
+impl Version {
+    /// An address of the outside as a client knows it.
+    fn known(self, address: IpAddr) -> IpAddr {
+        match address {
+            IpAddr::V4(address) if self == Version::Nat64 => known_as(address).into(),
+            other => other,
+        }
+    }
+}
+
+fn lab(name: &str, sites: usize, version: Version) -> Lab {
     // Whole packets with whole checksums, which the reference NAT reads from the wire.
     let features = ["tx-checksum-ip-generic", "tx-generic-segmentation"].map(|name| (name.to_owned(), false));
     let offloads = Offloads { preset: Preset::Off, features: features.into_iter().collect() };
-    let options = LabOptions { offloads, ..LabOptions::default() };
+    let family = if version == Version::Ipv4 { Family::Ipv4 } else { Family::Ipv6 };
+    let options = LabOptions { offloads, family, ..LabOptions::default() };
     let spec =
         |n| SiteSpec { name: format!("s{n}"), topology: Topology::Routed, return_route: false, wan: false };
     let specs: Vec<SiteSpec> = (0..sites).map(spec).collect();
     Lab::build(&format!("test-nat-served-{name}-{}", std::process::id()), &options, &specs).unwrap()
 }
 
-fn v4(address: IpAddr) -> Ipv4Addr {
-    match address {
-        IpAddr::V4(address) => address,
-        IpAddr::V6(_) => unreachable!("the lab is of IPv4"),
-    }
+/// The addresses of the responder: a second one beside the lab's, or two of the other version.
+fn server_addresses(site: &Site, version: Version) -> [IpAddr; 2] {
+    let first = site.addresses().responder;
+    let (second, length) = match first {
+        _ if version == Version::Nat64 => return wire64::OUTSIDE,
+        IpAddr::V4(first) => (Ipv4Addr::from(u32::from(first) + 20).into(), 24),
+        IpAddr::V6(first) => (Ipv6Addr::from(u128::from(first) + 20).into(), 64),
+    };
+    let mut responder = Rtnetlink::open_in(site.host(Role::Responder).unwrap()).unwrap();
+    let added = responder.add_address(&site.interfaces(Role::Responder).remove(0), second, length);
+    assert!(added.is_ok() || added.is_err_and(|e| e.to_string().contains("assigned")));
+    responder.wait_until_local(second, Duration::from_secs(5)).unwrap();
+    [first, second]
 }
 
 /// The responder as a server with that many addresses, for as long as `f` takes.
-fn with_server<T: Send>(site: &Site, addresses: usize, f: impl FnOnce(SocketAddr) -> T + Send) -> T {
+fn with_server<T: Send>(
+    site: &Site,
+    version: Version,
+    addresses: usize,
+    f: impl FnOnce(SocketAddr) -> T + Send,
+) -> T {
     let host = site.host(Role::Responder).unwrap();
-    let plan = site.addresses();
-    let first = v4(plan.responder);
-    let second = Ipv4Addr::from(u32::from(first) + 20);
-    let interface = site.interfaces(Role::Responder).remove(0);
-    let added = Rtnetlink::open_in(host).unwrap().add_address(&interface, second.into(), 24);
-    assert!(added.is_ok() || added.is_err_and(|e| e.to_string().contains("assigned")));
-    let ports = NatPorts { addresses: [first, second][..addresses].to_vec(), ports: Some(CHECKS) };
+    let all = server_addresses(site, version);
+    let ports = NatPorts { addresses: all[..addresses].to_vec(), ports: Some(CHECKS) };
     let config = Config { key: None, iperf3: false, iperf3_json: false, log: Arc::new(|_| {}) };
     let stop = Stop::default();
-    let address = SocketAddr::new(first.into(), PORT);
+    let address = SocketAddr::new(all[0], PORT);
+    let known = SocketAddr::new(version.known(all[0]), PORT);
     let server = host.run(|| Server::open(address, Limits::default(), config)).unwrap().unwrap();
     let server = server.with_nat(ports);
     std::thread::scope(|scope| {
         let over = stop.clone();
         // Threads of a server are in the namespace of the one that runs it.
         let running = scope.spawn(move || host.run(|| server.run(&over).unwrap()).unwrap());
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| f(address)));
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| f(known)));
         stop.raise();
         running.join().unwrap();
         result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -94,7 +126,11 @@ fn in_client<T: Send>(
 }
 
 fn table(site: &Site, addresses: usize, idle: Duration) -> (Table, Observations) {
-    with_server(site, addresses, |server| {
+    table_of(site, Version::Ipv4, addresses, idle)
+}
+
+fn table_of(site: &Site, version: Version, addresses: usize, idle: Duration) -> (Table, Observations) {
+    with_server(site, version, addresses, |server| {
         let (two, seen) = observe(site, server, idle);
         assert_eq!(two, addresses == 2);
         let mut table = Table::of(&seen);
@@ -125,11 +161,45 @@ const SEEN: [&str; 8] = [
 ];
 
 fn each<T: Sync>(name: &str, cases: &[T], check: impl Fn(&Site, &T) + Sync) {
-    let lab = lab(name, cases.len());
+    each_of(name, Version::Ipv4, cases, check);
+}
+
+fn each_of<T: Sync>(name: &str, version: Version, cases: &[T], check: impl Fn(&Site, &T) + Sync) {
+    let lab = lab(name, cases.len(), version);
     std::thread::scope(|scope| {
         for (site, case) in lab.sites().iter().zip(cases) {
             let check = &check;
             scope.spawn(move || check(site, case));
+        }
+    });
+}
+
+/// Every class, as the lab's own ends see it.
+fn all_nine_classes(name: &str, version: Version) {
+    let nat = if version == Version::Ipv6 { Behaviour::v6() } else { Behaviour::default() };
+    let classes = [EndpointIndependent, Address, AddressAndPort];
+    let all = classes.iter().flat_map(|mapping| classes.iter().map(|filtering| (*mapping, *filtering)));
+    let cases: Vec<Behaviour> =
+        all.map(|(mapping, filtering)| Behaviour { mapping, filtering, ..nat.clone() }).collect();
+    each_of(name, version, &cases, |site, behaviour| {
+        if version == Version::Nat64 {
+            wire64::prepare(site);
+        }
+        let _nat = Wire::start(site, behaviour.clone());
+        let (table, seen) = table_of(site, version, 2, Duration::ZERO);
+        let truth = truth(behaviour);
+        let ipv6 = match version {
+            Version::Ipv4 => None,
+            Version::Ipv6 => Some(Ipv6Kind::Nat66),
+            Version::Nat64 => Some(Ipv6Kind::Nat64),
+        };
+        assert_eq!(table.kind, NatKind { ipv6, ..truth.kind.clone() }, "{behaviour:?}: {seen:#?}");
+        let (found, expected) = (verdicts(&table), verdicts(&truth));
+        for row in SEEN {
+            // If a mapping depends on the destination, the answer to a stranger's SYN takes another one here.
+            let lost = row == "tcp-filtering" && behaviour.mapping != EndpointIndependent;
+            let unsure = lost && found[row] == Compliance::NotSure;
+            assert!(unsure || found[row] == expected[row], "{row}: {behaviour:?}: {seen:#?}");
         }
     });
 }
@@ -139,22 +209,58 @@ fn root_all_nine_classes_by_a_server_of_two_addresses() {
     if privilege::test_needs_root() {
         return;
     }
-    let classes = [EndpointIndependent, Address, AddressAndPort];
-    let all = classes.iter().flat_map(|mapping| classes.iter().map(|filtering| (*mapping, *filtering)));
-    let cases: Vec<Behaviour> =
-        all.map(|(mapping, filtering)| Behaviour { mapping, filtering, ..Behaviour::default() }).collect();
-    each("classes", &cases, |site, behaviour| {
-        let _nat = Wire::start(site, behaviour.clone());
-        let (table, seen) = table(site, 2, Duration::ZERO);
-        let truth = truth(behaviour);
-        assert_eq!(table.kind, truth.kind, "{behaviour:?}: {seen:#?}");
-        let (found, expected) = (verdicts(&table), verdicts(&truth));
-        for row in SEEN {
-            // If a mapping depends on the destination, the answer to a stranger's SYN takes another one here.
-            let lost = row == "tcp-filtering" && behaviour.mapping != EndpointIndependent;
-            let unsure = lost && found[row] == Compliance::NotSure;
-            assert!(unsure || found[row] == expected[row], "{row}: {behaviour:?}: {seen:#?}");
+    all_nine_classes("classes", Version::Ipv4);
+}
+
+#[test]
+fn root_all_nine_classes_over_ipv6() {
+    if privilege::test_needs_root() {
+        return;
+    }
+    all_nine_classes("classes6", Version::Ipv6);
+}
+
+/// RFC 6146 sections 3.5.1.1 and 3.5.2.1: what its mapping and filtering depend on shows as behind a NAT of IPv4.
+#[test]
+fn root_all_nine_classes_through_nat64() {
+    if privilege::test_needs_root() {
+        return;
+    }
+    all_nine_classes("classes64", Version::Nat64);
+}
+
+/// The translator of prefixes, and none at all.
+#[test]
+fn root_prefixes_and_plain_routing_over_ipv6_by_a_server() {
+    if privilege::test_needs_root() {
+        return;
+    }
+    let not_neutral = Behaviour { defects: vec![Defect::PrefixNotNeutral], ..Behaviour::nptv6() };
+    let cases = [None, Some(Behaviour::nptv6()), Some(not_neutral)];
+    each_of("prefixes", Version::Ipv6, &cases, |site, behaviour| {
+        let _nat = behaviour.clone().map(|behaviour| Wire::start(site, behaviour));
+        if behaviour.is_none() {
+            let forward = || sysctl::set(&ProcRoot::new("/"), "net.ipv6.conf.all.forwarding", "1");
+            site.host(Role::Gateway).unwrap().run(forward).unwrap().unwrap();
+            let plan = site.addresses();
+            let interface = site.interfaces(Role::Responder).remove(0);
+            let (destination, via) = (Some((plan.initiator, 128)), Some(plan.gateway_outside));
+            let route = Route { destination, via, interface: &interface, onlink: false };
+            Rtnetlink::open_in(site.host(Role::Responder).unwrap()).unwrap().add_route(route).unwrap();
         }
+        let (table, seen) = table_of(site, Version::Ipv6, 2, Duration::ZERO);
+        let verdict = verdicts(&table)["npt-checksum-neutral"];
+        let expected = match behaviour {
+            None => (Ipv6Kind::Untranslated, Compliance::NotTestable),
+            Some(nat) if nat.defects.is_empty() => (Ipv6Kind::Nptv6, Compliance::Meets),
+            Some(_) => (Ipv6Kind::Nptv6, Compliance::Fails),
+        };
+        assert_eq!((table.kind.ipv6, verdict), (Some(expected.0), expected.1), "{seen:#?}");
+        for row in ["udp-filtering", "tcp-filtering"] {
+            assert_eq!(verdicts(&table)[row], Compliance::Meets, "{row}: {seen:#?}");
+        }
+        let unsolicited = table.line("npt-unsolicited").unwrap();
+        assert!(unsolicited.judgement.seen.contains("only to mappings"), "{unsolicited:?}");
     });
 }
 
@@ -268,7 +374,7 @@ fn root_paced_idle_times_by_a_server() {
         assert!(idle.refreshed_out.unwrap().alive);
         assert_eq!((idle.icmp, idle.tcp_opening), (Vec::new(), Vec::new()));
     };
-    let lab = lab("idle", 1);
+    let lab = lab("idle", 1, Version::Ipv4);
     let site = &lab.sites()[0];
     translated(site, "masquerade");
     weir_testkit::measured(1, 1, |_| weir_testkit::holds(|| check(site)));
@@ -289,7 +395,7 @@ fn root_closed_endpoints_are_named() {
         let rule =
             format!("table ip filter {{ chain f {{ type filter hook forward priority 0; {rule}; }}; }}\n");
         nft(site.host(Role::Gateway).unwrap(), &rule);
-        let unreachable = with_server(site, 2, |server| {
+        let unreachable = with_server(site, Version::Ipv4, 2, |server| {
             in_client(site, server, Duration::ZERO, |ends| ends.unreachable().unwrap())
         });
         assert_eq!(unreachable.len(), *closed, "{unreachable:?}");
@@ -300,7 +406,7 @@ fn root_closed_endpoints_are_named() {
 }
 
 fn ports(site: &Site, limit: usize) -> PortSurvey {
-    with_server(site, 1, |server| {
+    with_server(site, Version::Ipv4, 1, |server| {
         in_client(site, server, Duration::ZERO, |ends| survey(ends, limit, &mut |_| true).unwrap())
     })
 }
@@ -345,7 +451,7 @@ fn root_what_sockets_cannot_send_is_an_error() {
     }
     each("wrong", &[()], |site, ()| {
         let _nat = Wire::start(site, Behaviour::default());
-        with_server(site, 2, |server| {
+        with_server(site, Version::Ipv4, 2, |server| {
             in_client(site, server, Duration::ZERO, |ends| {
                 let [near, far] = [ends.conditions().inside[0], ends.conditions().outside[0]];
                 let packet = weir_nat::Packet::new(near, far, 47, vec![0; 8]);

@@ -4,7 +4,7 @@ mod reference;
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use reference::{Behaviour, Reference};
@@ -14,8 +14,11 @@ use weir_nat::{Compliance, Packet, Side, Table};
 
 const SERVER: &str = "198.19.0.10:3478";
 const OTHER: &str = "198.19.0.11:3479";
+/// The same over IPv6.
+const SERVER_V6: &str = "[2001:2:0:1::a]:3478";
+const OTHER_V6: &str = "[2001:2:0:1::b]:3479";
 
-fn at(text: &str) -> SocketAddrV4 {
+fn at(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
@@ -29,25 +32,20 @@ enum Server {
 }
 
 /// The server's answer, and its source.
-fn answer(server: Server, request: &Packet) -> Option<(SocketAddrV4, Vec<u8>)> {
-    let (SocketAddr::V4(client), SocketAddr::V4(asked)) = (request.from()?, request.to()?) else {
-        return None;
-    };
+fn answer(server: Server, request: &Packet) -> Option<(SocketAddr, Vec<u8>)> {
+    let (client, asked) = (request.from()?, request.to()?);
     let data = request.udp_data()?;
     if server == Server::Silent || !data.starts_with(&[0, 1]) {
         return None;
     }
-    let other = |of: SocketAddrV4, a: &str, b: &str| {
-        let [a, b] = [at(a), at(b)];
-        let ip = if of.ip() == a.ip() { *b.ip() } else { *a.ip() };
-        let port = if of.port() == a.port() { b.port() } else { a.port() };
-        SocketAddrV4::new(ip, port)
-    };
-    let away = other(asked, SERVER, OTHER);
+    let [a, b] = if asked.is_ipv4() { [SERVER, OTHER] } else { [SERVER_V6, OTHER_V6] }.map(at);
+    let ip = if asked.ip() == a.ip() { b.ip() } else { a.ip() };
+    let port = if asked.port() == a.port() { b.port() } else { a.port() };
+    let away = SocketAddr::new(ip, port);
     let change = if server == Server::IgnoresChange { 0 } else { data.get(27).copied().unwrap_or_default() };
     let source = match change {
         6 => away,
-        2 => SocketAddrV4::new(*asked.ip(), away.port()),
+        2 => SocketAddr::new(asked.ip(), away.port()),
         _ => asked,
     };
     let mut attributes = attribute(0x0001, client);
@@ -60,11 +58,15 @@ fn answer(server: Server, request: &Packet) -> Option<(SocketAddrV4, Vec<u8>)> {
     Some((source, bytes))
 }
 
-fn attribute(kind: u16, address: SocketAddrV4) -> Vec<u8> {
+fn attribute(kind: u16, address: SocketAddr) -> Vec<u8> {
+    let (family, ip) = match address.ip() {
+        IpAddr::V4(ip) => (1, ip.octets().to_vec()),
+        IpAddr::V6(ip) => (2, ip.octets().to_vec()),
+    };
     let mut bytes = kind.to_be_bytes().to_vec();
-    bytes.extend([0, 8, 0, 1]);
+    bytes.extend([0, 4 + ip.len() as u8, 0, family]);
     bytes.extend(address.port().to_be_bytes());
-    bytes.extend(address.ip().octets());
+    bytes.extend(ip);
     bytes
 }
 
@@ -72,15 +74,16 @@ fn attribute(kind: u16, address: SocketAddrV4) -> Vec<u8> {
 struct Behind {
     nat: Option<Reference>,
     server: Server,
-    local: SocketAddrV4,
+    local: SocketAddr,
     now: Duration,
-    received: VecDeque<(SocketAddrV4, Vec<u8>)>,
+    received: VecDeque<(SocketAddr, Vec<u8>)>,
 }
 
 impl Behind {
     fn new(behaviour: Option<Behaviour>, server: Server) -> Self {
+        let v6 = behaviour.as_ref().is_some_and(|behaviour| behaviour.addresses[0].is_ipv6());
         let nat = behaviour.map(Reference::new);
-        let local = at("198.18.0.10:30000");
+        let local = at(if v6 { "[2001:2::a]:30000" } else { "198.18.0.10:30000" });
         Behind { nat, server, local, now: Duration::from_secs(1), received: VecDeque::new() }
     }
 
@@ -94,24 +97,23 @@ impl Behind {
 }
 
 impl Exchange for Behind {
-    fn open(&mut self, _: SocketAddrV4) -> io::Result<SocketAddrV4> {
-        self.local = SocketAddrV4::new(*self.local.ip(), self.local.port() + 8);
+    fn open(&mut self, _: SocketAddr) -> io::Result<SocketAddr> {
+        self.local = SocketAddr::new(self.local.ip(), self.local.port() + 8);
         Ok(self.local)
     }
 
-    fn send(&mut self, to: SocketAddrV4, data: &[u8]) -> io::Result<()> {
-        for (_, packet) in self.through(Side::Inside, Packet::udp(self.local.into(), to.into(), data)) {
+    fn send(&mut self, to: SocketAddr, data: &[u8]) -> io::Result<()> {
+        for (_, packet) in self.through(Side::Inside, Packet::udp(self.local, to, data)) {
             let Some((source, bytes)) = answer(self.server, &packet) else { continue };
-            let back = Packet::udp(source.into(), packet.from().unwrap(), &bytes);
+            let back = Packet::udp(source, packet.from().unwrap(), &bytes);
             for (_, packet) in self.through(Side::Outside, back) {
-                let Some(SocketAddr::V4(from)) = packet.from() else { continue };
-                self.received.push_back((from, packet.udp_data().unwrap().to_vec()));
+                self.received.push_back((packet.from().unwrap(), packet.udp_data().unwrap().to_vec()));
             }
         }
         Ok(())
     }
 
-    fn receive(&mut self, patience: Duration) -> io::Result<Option<(SocketAddrV4, Vec<u8>)>> {
+    fn receive(&mut self, patience: Duration) -> io::Result<Option<(SocketAddr, Vec<u8>)>> {
         let received = self.received.pop_front();
         if received.is_none() {
             self.now += patience;
@@ -125,13 +127,17 @@ fn all_nine_classes_are_told_apart() {
     let classes = [EndpointIndependent, Address, AddressAndPort];
     for mapping in classes {
         for filtering in classes {
-            let behaviour = Behaviour { mapping, filtering, ..Behaviour::default() };
-            let mut client = Behind::new(Some(behaviour), Server::TwoAddresses);
-            let (server, observations) = measure(&mut client, at(SERVER)).unwrap();
-            assert_eq!(server.other, at(OTHER));
-            let kind = Table::of(&observations).kind;
-            let expected = (Some(true), Some(mapping), Some(filtering));
-            assert_eq!((kind.translates, kind.mapping, kind.filtering), expected);
+            for (nat, server, other) in
+                [(Behaviour::default(), SERVER, OTHER), (Behaviour::v6(), SERVER_V6, OTHER_V6)]
+            {
+                let behaviour = Behaviour { mapping, filtering, ..nat };
+                let mut client = Behind::new(Some(behaviour), Server::TwoAddresses);
+                let (server, observations) = measure(&mut client, at(server)).unwrap();
+                assert_eq!(server.other, at(other));
+                let kind = Table::of(&observations).kind;
+                let expected = (Some(true), Some(mapping), Some(filtering));
+                assert_eq!((kind.translates, kind.mapping, kind.filtering), expected);
+            }
         }
     }
 }

@@ -12,6 +12,7 @@ pub mod fuzzing;
 pub mod key;
 mod message;
 pub mod nat;
+pub mod nat64;
 pub mod server;
 
 pub use key::Key;

@@ -4,7 +4,7 @@
 //! ([`crate::frame`]). Fields that a server does not know are refused, since a measurement that was understood by half is
 //! none; a client goes by the version.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 use weir_load::{FlowFigures, Part, Workload};
@@ -56,7 +56,7 @@ pub(crate) struct NatAsk {
     pub(crate) answer: bool,
     /// Indices of the address and the port that it comes from.
     pub(crate) at: (u8, u8),
-    pub(crate) to: SocketAddrV4,
+    pub(crate) to: SocketAddr,
     /// The mark by which it is known, in hexadecimal.
     pub(crate) mark: String,
 }
@@ -97,7 +97,7 @@ pub(crate) enum Tell {
         /// The number that begins each packet.
         number: u64,
         /// One or two, and the index of the one that the client talks to.
-        addresses: Vec<Ipv4Addr>,
+        addresses: Vec<IpAddr>,
         own: Option<u8>,
         ports: [u16; 2],
     },
@@ -107,7 +107,7 @@ pub(crate) enum Tell {
         /// Indices of the address and the port that it came to.
         at: (u8, u8),
         /// Its source, as it is seen here.
-        from: SocketAddrV4,
+        from: SocketAddr,
         /// The mark by which it is known, in hexadecimal.
         mark: String,
     },

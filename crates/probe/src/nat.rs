@@ -4,7 +4,7 @@
 //! begins every packet. The server sends through the NAT only where a packet with that number came from, and fewer bytes than came
 //! from there ([`Account`]).
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 
 /// First bytes of a packet of either end.
 pub const MAGIC: [u8; 8] = *b"weirNAT1";
@@ -12,20 +12,35 @@ pub const MAGIC: [u8; 8] = *b"weirNAT1";
 pub const HEAD: usize = 17;
 /// Longest mark, bytes.
 pub const MARK: usize = 32;
-/// Payload of each datagram of a client, bytes. One of them pays for ten of the server's, and fits every link (RFC 791: 576 bytes).
-pub const DATAGRAM: usize = 540;
 /// Bytes that a client sends over each connection of TCP: they pay for connections that the server tries to open.
-pub const STREAM: usize = 2_048;
-/// Headers of IPv4 and UDP, bytes.
-const UDP_HEADERS: u64 = 28;
-/// Headers of IPv4 and TCP with timestamps, bytes; a SYN with its options has as many or fewer.
-const TCP_HEADERS: u64 = 60;
+pub const STREAM: usize = 2_560;
+/// Header of UDP, bytes.
+const UDP_HEADER: u64 = 8;
+/// Header of TCP without options, and with timestamps, bytes; a SYN with its options has as many or fewer.
+const TCP_HEADER: u64 = 20;
+const TCP_HEADERS: u64 = 40;
+
+/// Payload of each datagram of a client, bytes. One of them pays for ten of the server's, and fits every link (RFC 791: 576 bytes,
+/// RFC 8200 section 5: 1280).
+pub fn datagram(to: IpAddr) -> usize {
+    if to.is_ipv4() { 540 } else { 720 }
+}
+
+/// The version of IP, in words.
+pub(crate) fn version(address: IpAddr) -> &'static str {
+    if address.is_ipv4() { "IPv4" } else { "IPv6" }
+}
+
+/// An address and port alone: not the flow label and the interface that IPv6 adds.
+pub fn plain(endpoint: SocketAddr) -> SocketAddr {
+    SocketAddr::new(endpoint.ip(), endpoint.port())
+}
 
 /// The two ports of a check, on one or two addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoints {
-    /// One or two addresses.
-    pub addresses: Vec<Ipv4Addr>,
+    /// One or two addresses, of one version.
+    pub addresses: Vec<IpAddr>,
     /// The same ports on each of them.
     pub ports: [u16; 2],
 }
@@ -47,14 +62,14 @@ impl Endpoints {
     }
 
     /// Address and port; `None` if there is no such endpoint.
-    pub fn endpoint(&self, at: At) -> Option<SocketAddrV4> {
+    pub fn endpoint(&self, at: At) -> Option<SocketAddr> {
         let (address, port) =
             (self.addresses.get(usize::from(at.address))?, self.ports.get(usize::from(at.port))?);
-        Some(SocketAddrV4::new(*address, *port))
+        Some(SocketAddr::new(*address, *port))
     }
 
     /// The reverse; the first one, if an address is there twice.
-    pub fn at(&self, endpoint: SocketAddrV4) -> Option<At> {
+    pub fn at(&self, endpoint: SocketAddr) -> Option<At> {
         self.all().find(|at| self.endpoint(*at) == Some(endpoint))
     }
 }
@@ -86,43 +101,50 @@ pub fn read(number: u64, bytes: &[u8]) -> Option<&[u8]> {
 }
 
 /// Bytes that came from one address and port, and that were sent there, headers included.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Account {
+    /// Header of the address's version of IP, bytes.
+    ip_header: u64,
     received: u64,
     sent: u64,
 }
 
 impl Account {
+    /// Nothing has come from that address yet, and nothing was sent there.
+    pub fn of(address: IpAddr) -> Self {
+        Account { ip_header: if address.is_ipv4() { 20 } else { 40 }, received: 0, sent: 0 }
+    }
+
     /// A datagram with that payload came.
     pub fn received_datagram(&mut self, payload: usize) {
-        self.received += UDP_HEADERS + payload as u64;
+        self.received += self.ip_header + UDP_HEADER + payload as u64;
     }
 
     /// May a datagram with that payload be sent? If so, it counts as sent.
     pub fn may_send_datagram(&mut self, payload: usize) -> bool {
-        self.may_send(UDP_HEADERS + payload as u64)
+        self.may_send(self.ip_header + UDP_HEADER + payload as u64)
     }
 
     /// A connection came: a SYN and an ACK in, a SYN and ACK out.
     pub fn accepted(&mut self) {
-        self.received += 40 + 40;
-        self.sent += TCP_HEADERS;
+        self.received += 2 * (self.ip_header + TCP_HEADER);
+        self.sent += self.ip_header + TCP_HEADERS;
     }
 
     /// Data came over a connection, and is acknowledged.
     pub fn received_stream(&mut self, payload: usize) {
-        self.received += 40 + payload as u64;
-        self.sent += TCP_HEADERS;
+        self.received += self.ip_header + TCP_HEADER + payload as u64;
+        self.sent += self.ip_header + TCP_HEADERS;
     }
 
     /// May that much be sent over a connection?
     pub fn may_send_stream(&mut self, payload: usize) -> bool {
-        self.may_send(TCP_HEADERS + payload as u64)
+        self.may_send(self.ip_header + TCP_HEADERS + payload as u64)
     }
 
     /// May a connection be opened? If it is, three more segments follow the SYN.
     pub fn may_dial(&mut self) -> bool {
-        self.may_send(4 * TCP_HEADERS)
+        self.may_send(4 * (self.ip_header + TCP_HEADERS))
     }
 
     /// Less is sent than came, always.
@@ -166,32 +188,36 @@ mod tests {
 
     #[test]
     fn endpoints_are_found_by_address_and_by_index() {
-        let [a, b] = ["192.0.2.1", "192.0.2.2"].map(|text| text.parse().unwrap());
-        let two = Endpoints { addresses: vec![a, b], ports: [1000, 1001] };
-        assert_eq!(two.all().count(), 4);
-        for at in two.all() {
-            assert_eq!(two.at(two.endpoint(at).unwrap()), Some(at));
+        for pair in [["192.0.2.1", "192.0.2.2"], ["2001:2::1", "2001:2::2"]] {
+            let [a, b] = pair.map(|text| text.parse().unwrap());
+            let two = Endpoints { addresses: vec![a, b], ports: [1000, 1001] };
+            assert_eq!(two.all().count(), 4);
+            for at in two.all() {
+                assert_eq!(two.at(two.endpoint(at).unwrap()), Some(at));
+            }
+            assert_eq!(two.endpoint(At { address: 2, port: 0 }), None);
+            assert_eq!(two.endpoint(At { address: 0, port: 2 }), None);
+            assert_eq!(two.at(SocketAddr::new(a, 1002)), None);
         }
-        assert_eq!(two.endpoint(At { address: 2, port: 0 }), None);
-        assert_eq!(two.endpoint(At { address: 0, port: 2 }), None);
-        assert_eq!(two.at(SocketAddrV4::new(a, 1002)), None);
     }
 
     #[test]
     fn less_is_sent_than_came() {
-        let mut account = Account::default();
-        assert!(!account.may_send_datagram(0) && !account.may_dial(), "nothing came");
-        account.received_datagram(DATAGRAM);
-        let sent = (0..100).filter(|_| account.may_send_datagram(HEAD + 8)).count();
-        assert_eq!(sent, 10);
-        assert!(account.sent() < account.received());
-        // One connection pays for all that is tried on it: two strangers three times each, and three answers.
-        let mut account = Account::default();
-        account.accepted();
-        assert!(!account.may_dial(), "a SYN alone pays for none");
-        account.received_stream(STREAM);
-        assert!((0..6).all(|_| account.may_dial()) && (0..3).all(|_| account.may_send_stream(HEAD + 8)));
-        while account.may_send_datagram(0) {}
-        assert!(account.sent() < account.received());
+        for address in ["192.0.2.1", "2001:2::1"].map(|text| text.parse().unwrap()) {
+            let mut account = Account::of(address);
+            assert!(!account.may_send_datagram(0) && !account.may_dial(), "nothing came");
+            account.received_datagram(datagram(address));
+            let sent = (0..100).filter(|_| account.may_send_datagram(HEAD + 8)).count();
+            assert_eq!(sent, 10);
+            assert!(account.sent() < account.received());
+            // One connection pays for all that is tried on it: two strangers three times each, and three answers.
+            let mut account = Account::of(address);
+            account.accepted();
+            assert!(!account.may_dial(), "a SYN alone pays for none");
+            account.received_stream(STREAM);
+            assert!((0..6).all(|_| account.may_dial()) && (0..3).all(|_| account.may_send_stream(HEAD + 8)));
+            while account.may_send_datagram(0) {}
+            assert!(account.sent() < account.received());
+        }
     }
 }

@@ -35,7 +35,7 @@ pub(crate) enum NatCommand {
 /// `weir nat check`.
 #[derive(Debug, Args)]
 pub(crate) struct NatCheckArgs {
-    /// Host with `weir serve --nat-address`, by name or IPv4 address; the port is 9347 unless given
+    /// Host with `weir serve --nat-address`, by name or address; the port is 9347 unless given
     #[arg(value_name = "SERVER", required_unless_present = "stun")]
     pub(crate) server: Option<String>,
     /// Ask a STUN server with two addresses (RFC 5780) instead, about mapping and filtering of UDP only; the port is 3478 unless
@@ -48,6 +48,8 @@ pub(crate) struct NatCheckArgs {
     /// Leave mappings idle for TIME at most: 0 skips the timers (examples: 35s, 125s, 6m)
     #[arg(long, default_value = "35s", value_name = "TIME", value_parser = idle)]
     pub(crate) idle: Duration,
+    #[command(flatten)]
+    pub(crate) version: VersionArgs,
     /// Exit with 3 if a MUST or MUST NOT is not met
     #[arg(long)]
     pub(crate) fail_on_must: bool,
@@ -56,10 +58,21 @@ pub(crate) struct NatCheckArgs {
     pub(crate) json: bool,
 }
 
+/// Which NAT is asked about, of a server that has addresses of both versions.
+#[derive(Debug, Default, Args)]
+pub(crate) struct VersionArgs {
+    /// Go over IPv4 (default, if the server has such an address)
+    #[arg(short = '4', long, conflicts_with = "ipv6")]
+    pub(crate) ipv4: bool,
+    /// Go over IPv6: NPTv6, NAT66 or NAT64
+    #[arg(short = '6', long)]
+    pub(crate) ipv6: bool,
+}
+
 /// `weir nat ports`.
 #[derive(Debug, Args)]
 pub(crate) struct NatPortsArgs {
-    /// Host with `weir serve --nat-address`, by name or IPv4 address; the port is 9347 unless given
+    /// Host with `weir serve --nat-address`, by name or address; the port is 9347 unless given
     #[arg(value_name = "SERVER")]
     pub(crate) server: String,
     /// File with the server's key, readable by its owner only; or set the key in WEIR_KEY
@@ -68,6 +81,8 @@ pub(crate) struct NatPortsArgs {
     /// Send from N ports at most, 1,250 a second. Every one takes a port of the NAT, which other hosts behind it may need
     #[arg(long, default_value_t = 1_000, value_name = "N", value_parser = clap::value_parser!(u32).range(16..=60_000))]
     pub(crate) limit: u32,
+    #[command(flatten)]
+    pub(crate) version: VersionArgs,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

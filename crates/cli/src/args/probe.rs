@@ -1,6 +1,6 @@
 //! Options of `weir probe` and `weir serve`.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -197,9 +197,10 @@ pub(crate) struct ServeArgs {
     /// Serve every client that reaches the port
     #[arg(long)]
     pub(crate) open: bool,
-    /// Serve `weir nat check` and `weir nat ports` from this IPv4 address of this host; give a second one for all rows
+    /// Serve `weir nat check` and `weir nat ports` from this address of this host; give a second one for all rows, and two of IPv6
+    /// for clients of IPv6
     #[arg(long = "nat-address", value_name = "ADDRESS")]
-    pub(crate) nat_addresses: Vec<Ipv4Addr>,
+    pub(crate) nat_addresses: Vec<IpAddr>,
     /// Ports for NAT checks, TCP and UDP, two for each client at once (default: the eight after --port; example: 9348-9355)
     #[arg(long, value_name = "FIRST-LAST", value_parser = port_range, requires = "nat_addresses")]
     pub(crate) nat_ports: Option<RangeInclusive<u16>>,

@@ -60,12 +60,14 @@ pub(crate) fn run(args: &ServeArgs) -> CommandResult {
 /// Addresses and ports of NAT checks, if they are served. Each address must be this host's.
 fn nat_ports(args: &ServeArgs) -> Result<Option<NatPorts>, Failure> {
     let mut addresses = args.nat_addresses.clone();
+    addresses.sort_unstable();
     addresses.dedup();
     if addresses.is_empty() {
         return Ok(None);
     }
-    if addresses.len() > 2 {
-        return Err(Failure::usage("--nat-address: one or two addresses"));
+    let of_ipv4 = addresses.iter().filter(|address| address.is_ipv4()).count();
+    if of_ipv4 > 2 || addresses.len() - of_ipv4 > 2 {
+        return Err(Failure::usage("--nat-address: at most two addresses of IPv4 and two of IPv6"));
     }
     for address in &addresses {
         std::net::UdpSocket::bind((*address, 0))

@@ -19,12 +19,13 @@ pub(super) fn path(session: &mut Session<'_>, observations: &mut Observations) -
     };
     let hosts = [host(0)?, host(1)?];
     let mut unsolicited = |protocol| -> io::Result<Option<Inbound>> {
-        let Some(seen) = hosts[0].seen else { return Ok(None) };
+        let Some(seen) = hosts[0].seen.filter(|_| session.carries_everything()) else { return Ok(None) };
         let port = session.fresh_port();
         let trip = session.inbound(protocol, to, SocketAddr::new(seen.ip(), port))?;
         Ok(Some(inbound(&trip)))
     };
     let (unsolicited_udp, unsolicited_tcp) = (unsolicited(Protocol::Udp)?, unsolicited(Protocol::Tcp)?);
-    observations.ipv6 = Some(Ipv6Path { hosts, unsolicited_udp, unsolicited_tcp });
+    let nat64 = session.nat64();
+    observations.ipv6 = Some(Ipv6Path { nat64, hosts, unsolicited_udp, unsolicited_tcp });
     Ok(())
 }

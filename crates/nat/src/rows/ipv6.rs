@@ -19,7 +19,7 @@ pub(super) const ROWS: &[Row] = &[
         section: "2",
         requirement: "",
         level: Level::Described,
-        asks: "whether addresses are kept, translated prefix by prefix (NPTv6), or with ports (NAT66)",
+        asks: "whether addresses are kept, translated prefix by prefix (NPTv6), with ports (NAT66), or to IPv4 (NAT64)",
         sent: "UDP from many ports of two hosts",
         breaks: "",
         judge: |o| path(o).unwrap_or_else(|e| e),
@@ -85,17 +85,25 @@ fn prefix(o: &Observations) -> Result<(), Judgement> {
         Ipv6Kind::Untranslated => Err(not_testable("addresses are not translated on this path")),
         Ipv6Kind::Nptv6 => Ok(()),
         Ipv6Kind::Nat66 => Err(not_testable("the gateway translates addresses and ports, not prefixes")),
+        Ipv6Kind::Nat64 => Err(not_testable("the gateway translates to IPv4 (NAT64), not prefixes")),
     }
 }
 
 fn path(o: &Observations) -> Judged {
     let kind = kind(o)?;
-    let first = made(&o.ipv6)?.hosts[0];
-    let words = first.seen.map(|seen| format!("{} is seen as {}", first.inside, seen)).unwrap_or_default();
+    let path = made(&o.ipv6)?;
+    let first = path.hosts[0];
+    let as_seen = |seen| path.nat64.map_or(seen, |prefix| prefix.real(seen));
+    let words =
+        first.seen.map(|seen| format!("{} is seen as {}", first.inside, as_seen(seen))).unwrap_or_default();
     Ok(does(match kind {
         Ipv6Kind::Untranslated => "addresses and ports are kept".to_owned(),
         Ipv6Kind::Nptv6 => format!("prefix by prefix (NPTv6): {words}, and every port is kept"),
         Ipv6Kind::Nat66 => format!("addresses and ports (NAT66): {words}"),
+        Ipv6Kind::Nat64 => {
+            let prefix = path.nat64.map(|prefix| format!(", by the prefix {prefix}")).unwrap_or_default();
+            format!("to IPv4 (NAT64){prefix}: {words}")
+        }
     }))
 }
 
@@ -111,7 +119,8 @@ fn same_sum(a: SocketAddr, b: SocketAddr) -> bool {
 
 fn neutral(o: &Observations) -> Judged {
     prefix(o)?;
-    for host in made(&o.ipv6)?.hosts {
+    let hosts = made(&o.ipv6)?.hosts;
+    for host in hosts {
         let Some(seen) = host.seen else { return Ok(not_sure("packets of an inside host did not arrive")) };
         if !same_sum(host.inside, seen) {
             let (inside, outside) = (host.inside.ip(), seen.ip());
@@ -119,7 +128,12 @@ fn neutral(o: &Observations) -> Judged {
             return Ok(fails(format!("{inside} sums to {}, {outside} to {}", sums[0], sums[1])));
         }
     }
-    Ok(meets("both hosts' outside addresses have the sums of their inside ones"))
+    let [first, second] = hosts.map(|host| host.inside.ip());
+    Ok(meets(if first == second {
+        "the host's outside address has the sum of its inside one"
+    } else {
+        "both hosts' outside addresses have the sums of their inside ones"
+    }))
 }
 
 fn unsolicited(o: &Observations) -> Judged {

@@ -105,6 +105,8 @@ pub enum Ipv6Kind {
     Nptv6,
     /// Hosts share an address, or ports are changed.
     Nat66,
+    /// The far side is of IPv4 (RFC 6146).
+    Nat64,
 }
 
 /// Whether the hosts are of IPv6.
@@ -115,12 +117,16 @@ pub fn is_ipv6(o: &Observations) -> bool {
 
 /// The kind of a path over IPv6; `None` of one over IPv4, or if a host's packets did not arrive.
 pub fn ipv6_kind(o: &Observations) -> Option<Ipv6Kind> {
-    let hosts = o.ipv6.as_ref()?.hosts;
+    let path = o.ipv6.as_ref()?;
+    let hosts = path.hosts;
     let mapping = o.udp_mapping.iter().flatten().flat_map(|mapping| mapping.seen);
     let ports = o.udp_ports.iter().flatten().copied();
     let all = || hosts.into_iter().chain(mapping.clone()).chain(ports.clone());
     if hosts.iter().any(|host| host.seen.is_none()) {
         return None;
+    }
+    if path.nat64.is_some() {
+        return Some(Ipv6Kind::Nat64);
     }
     // Behind prefixes longer than 48 bits, the first word that is not 0xffff holds the adjustment (RFC 6296 section 3.5).
     let suffix = |address: IpAddr| match address {

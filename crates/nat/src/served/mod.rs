@@ -9,12 +9,13 @@ mod sockets;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weir_probe::client::{Error, NatCheck};
 use weir_probe::nat::Transport;
+use weir_probe::nat64::Prefix64;
 use weir_sys::Stop;
 use weir_wire::Tcp;
 
@@ -22,7 +23,7 @@ pub use ports::{EndOfPorts, PortChoice, PortSurvey, PortTranslation, survey};
 pub use reasons::restrict;
 
 use crate::ends::{FIRST_PORT, PORT_STEP};
-use crate::session::{CONTROL_PORT, Segment};
+use crate::session::{CONTROL_PORT, IPV6, Segment};
 use crate::{Arrival, Conditions, Ends, Limits, Packet, Side};
 use sockets::Sockets;
 
@@ -32,6 +33,7 @@ const EXPERIMENTS: &[(&str, bool)] = &[
     ("udp-ports", false),
     ("udp-filtering", true),
     ("udp-hairpin", false),
+    (IPV6, false),
     ("tcp-mapping", false),
     ("tcp-filtering", true),
     ("idle", false),
@@ -57,9 +59,9 @@ pub struct ServerEnds {
     first_port: u16,
     sockets: Sockets,
     /// Connections that the far end was asked to open: its endpoint, and the numbers of the SYNs.
-    dialled: HashMap<SocketAddrV4, u32>,
+    dialled: HashMap<SocketAddr, u32>,
     /// Sources of connections as the server saw them, by the numbers of their SYNs.
-    sources: HashMap<u32, SocketAddrV4>,
+    sources: HashMap<u32, SocketAddr>,
     arrived: VecDeque<Arrival>,
     begun: Instant,
     stop: Stop,
@@ -69,17 +71,20 @@ impl ServerEnds {
     /// Takes over a check that has begun. Once `stop` is raised, receiving fails.
     ///
     /// # Errors
-    /// If the conversation is over IPv6, or gone.
+    /// If the server has no address, the conversation is gone, or it is one of a link, which has no NAT.
     pub fn new(far: NatCheck, idle_limit: Duration, stop: &Stop) -> io::Result<Self> {
-        let IpAddr::V4(own) = far.visit().own_address()?.ip().to_canonical() else {
-            return Err(io::Error::new(io::ErrorKind::Unsupported, "the experiments are of IPv4"));
-        };
+        let own = far.visit().own_address()?.ip().to_canonical();
+        if matches!(own, IpAddr::V6(own) if own.is_unicast_link_local()) {
+            let words =
+                "no NAT is between two link-local addresses (fe80::/10); name the server by another address";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, words));
+        }
         let endpoints = far.endpoints();
         let addresses = &endpoints.addresses;
-        let first = addresses.first().copied().unwrap_or(Ipv4Addr::UNSPECIFIED);
+        let first = *addresses.first().ok_or(io::ErrorKind::AddrNotAvailable)?;
         let conditions = Conditions {
-            inside: [own.into(); 2],
-            outside: [first, addresses.get(1).copied().unwrap_or(first)].map(IpAddr::from),
+            inside: [own; 2],
+            outside: [first, addresses.get(1).copied().unwrap_or(first)],
             patience: LEAST_PATIENCE.max(far.round_trip() * ROUND_TRIPS),
             attempts: ATTEMPTS,
             outside_mtu: None,
@@ -113,25 +118,25 @@ impl ServerEnds {
     ///
     /// # Errors
     /// If the system refuses, or the server is gone.
-    pub fn unreachable(&mut self) -> io::Result<Vec<SocketAddrV4>> {
+    pub fn unreachable(&mut self) -> io::Result<Vec<SocketAddr>> {
         let own = SocketAddr::new(self.conditions.inside[0], CONTROL_PORT);
         let mut left = self.endpoints();
         for _ in 0..GREETINGS {
             for to in &left {
-                self.send(Side::Inside, &Packet::udp(own, (*to).into(), b"greeting"))?;
+                self.send(Side::Inside, &Packet::udp(own, *to, b"greeting"))?;
             }
             let deadline = self.now() + self.conditions.patience * GREETINGS;
             while !left.is_empty()
                 && let Some(arrival) = self.receive(deadline)?
             {
-                left.retain(|to| arrival.packet.to() != Some((*to).into()));
+                left.retain(|to| arrival.packet.to() != Some(*to));
             }
         }
         Ok(left)
     }
 
     /// The server's endpoints, as this host knows them.
-    pub fn endpoints(&self) -> Vec<SocketAddrV4> {
+    pub fn endpoints(&self) -> Vec<SocketAddr> {
         let endpoints = self.far.endpoints();
         endpoints.all().filter_map(|at| endpoints.endpoint(at)).collect()
     }
@@ -233,25 +238,22 @@ impl ServerEnds {
     }
 }
 
-/// The endpoints of a packet of IPv4.
-fn endpoints(packet: &Packet) -> io::Result<(SocketAddrV4, SocketAddrV4)> {
-    match (packet.from(), packet.to()) {
-        (Some(SocketAddr::V4(from)), Some(SocketAddr::V4(to))) => Ok((from, to)),
-        _ => Err(unsupported()),
-    }
+/// The endpoints of a packet.
+fn endpoints(packet: &Packet) -> io::Result<(SocketAddr, SocketAddr)> {
+    packet.from().zip(packet.to()).ok_or_else(unsupported)
 }
 
 /// A packet as the server told of it; `None` for a mark that no packet of an experiment has.
-fn seen_outside(transport: Transport, from: SocketAddrV4, to: SocketAddrV4, mark: &[u8]) -> Option<Packet> {
+fn seen_outside(transport: Transport, from: SocketAddr, to: SocketAddr, mark: &[u8]) -> Option<Packet> {
     match transport {
-        Transport::Udp => Some(Packet::udp(from.into(), to.into(), mark)),
+        Transport::Udp => Some(Packet::udp(from, to, mark)),
         Transport::Tcp => Some(syn(from, to, u32::from_be_bytes(*mark.first_chunk::<4>()?))),
     }
 }
 
-fn syn(from: SocketAddrV4, to: SocketAddrV4, sequence: u32) -> Packet {
+fn syn(from: SocketAddr, to: SocketAddr, sequence: u32) -> Packet {
     let segment = Segment { sequence, acknowledgement: 0, flags: Tcp::SYN };
-    Packet::tcp(from.into(), to.into(), segment.header(), &[])
+    Packet::tcp(from, to, segment.header(), &[])
 }
 
 fn unsupported() -> io::Error {
@@ -273,6 +275,10 @@ impl Ends for ServerEnds {
 
     fn carries_everything(&self) -> bool {
         false
+    }
+
+    fn nat64(&self) -> Option<Prefix64> {
+        self.far.prefix()
     }
 
     fn first_port(&self) -> u16 {

@@ -19,7 +19,9 @@ fn reason(row: &Row) -> &'static str {
     match row.id {
         id if TWO_HOSTS.contains(&id) => "needs a second inside host; `weir nat lab` has one",
         id if HALF_OPEN.contains(&id) => "needs half-open connections, which sockets cannot make",
-        "tcp-unsolicited-syn" => "the server sends only to mappings that this host opened",
+        "tcp-unsolicited-syn" | "npt-unsolicited" => {
+            "the server sends only to mappings that this host opened"
+        }
         id if CLASSES.contains(&id) => "needs a second address of the server (weir serve --nat-address)",
         "tcp-idle-established" | "tcp-idle-half-closed" | "tcp-refresh-out" | "tcp-refresh-in" => {
             "needs connections that both ends leave alone; `weir nat lab` has them"
@@ -40,7 +42,8 @@ fn reason(row: &Row) -> &'static str {
 }
 
 /// Rows of experiments that were made, but for packets that these ends do not carry.
-const UNFILLED: [&str; 12] = [
+const UNFILLED: [&str; 13] = [
+    "npt-unsolicited",
     "icmp-refresh-error",
     "udp-refresh-error",
     "tcp-refresh-out",

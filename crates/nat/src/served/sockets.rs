@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use weir_probe::nat::{self, DATAGRAM, HEAD, MARK, STREAM};
+use weir_probe::nat::{self, HEAD, MARK, STREAM, plain};
 use weir_probe::shared_tcp;
 use weir_wire::Tcp;
 
@@ -40,17 +40,17 @@ enum State {
 /// Sockets by inside port, and connections by both endpoints.
 #[derive(Debug)]
 pub(super) struct Sockets {
-    own: Ipv4Addr,
+    own: IpAddr,
     number: u64,
     udp: BTreeMap<u16, UdpSocket>,
     listeners: BTreeMap<u16, TcpListener>,
-    connections: HashMap<(SocketAddrV4, SocketAddrV4), Connection>,
+    connections: HashMap<(SocketAddr, SocketAddr), Connection>,
     /// Connections from outside, kept until the end: closing one would be a packet more.
     accepted: Vec<TcpStream>,
 }
 
 impl Sockets {
-    pub(super) fn new(own: Ipv4Addr, number: u64) -> Self {
+    pub(super) fn new(own: IpAddr, number: u64) -> Self {
         Sockets {
             own,
             number,
@@ -63,14 +63,14 @@ impl Sockets {
 
     /// Whether a port is free for both protocols, or used here already.
     pub(super) fn has_port(&self, port: u16) -> bool {
-        let own = SocketAddrV4::new(self.own, port);
+        let own = SocketAddr::new(self.own, port);
         let udp = self.udp.contains_key(&port) || UdpSocket::bind(own).is_ok();
         udp && (self.listeners.contains_key(&port) || TcpListener::bind(own).is_ok())
     }
 
     /// Whether a port is free for datagrams, or used here already.
     pub(super) fn is_free(&self, port: u16) -> bool {
-        self.udp.contains_key(&port) || UdpSocket::bind(SocketAddrV4::new(self.own, port)).is_ok()
+        self.udp.contains_key(&port) || UdpSocket::bind(SocketAddr::new(self.own, port)).is_ok()
     }
 
     /// Closes the socket of a port.
@@ -79,16 +79,16 @@ impl Sockets {
     }
 
     /// Sends a datagram from an inside port.
-    pub(super) fn send_datagram(&mut self, from: u16, to: SocketAddrV4, mark: &[u8]) -> io::Result<()> {
+    pub(super) fn send_datagram(&mut self, from: u16, to: SocketAddr, mark: &[u8]) -> io::Result<()> {
         let socket = match self.udp.entry(from) {
             std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::btree_map::Entry::Vacant(entry) => {
-                let socket = UdpSocket::bind(SocketAddrV4::new(self.own, from))?;
+                let socket = UdpSocket::bind(SocketAddr::new(self.own, from))?;
                 socket.set_nonblocking(true)?;
                 entry.insert(socket)
             }
         };
-        match socket.send_to(&nat::write(self.number, mark, DATAGRAM), to) {
+        match socket.send_to(&nat::write(self.number, mark, nat::datagram(to.ip())), to) {
             Ok(_) => Ok(()),
             // A rule of this host, or an ICMP error about an earlier one: it is lost, as it may be anywhere.
             Err(e) if is_of_path(&e) => Ok(()),
@@ -98,8 +98,8 @@ impl Sockets {
 
     /// Opens a connection from an inside port, which others may open connections to as well. One that is open already is returned
     /// by its number: there cannot be two between the same endpoints.
-    pub(super) fn connect(&mut self, from: u16, to: SocketAddrV4, sequence: u32) -> io::Result<Option<u32>> {
-        let own = SocketAddrV4::new(self.own, from);
+    pub(super) fn connect(&mut self, from: u16, to: SocketAddr, sequence: u32) -> io::Result<Option<u32>> {
+        let own = SocketAddr::new(self.own, from);
         if let std::collections::btree_map::Entry::Vacant(entry) = self.listeners.entry(from) {
             let listener = TcpListener::from(shared_tcp(own)?);
             rustix::net::listen(&listener, BACKLOG)?;
@@ -140,13 +140,12 @@ impl Sockets {
         for (port, socket) in sockets {
             loop {
                 let (length, from) = match socket.recv_from(&mut buffer) {
-                    Ok((length, SocketAddr::V4(from))) => (length, from),
-                    Ok(_) => continue,
+                    Ok((length, from)) => (length, plain(from)),
                     Err(e) if is_of_path(&e) => continue,
                     Err(_) => break,
                 };
                 if let Some(mark) = nat::read(self.number, &buffer[..length]) {
-                    packets.push(Packet::udp(from.into(), SocketAddr::from((self.own, *port)), mark));
+                    packets.push(Packet::udp(from, SocketAddr::new(self.own, *port), mark));
                 }
             }
         }
@@ -154,13 +153,11 @@ impl Sockets {
     }
 
     /// Connections from outside: the endpoints of each.
-    pub(super) fn accept(&mut self) -> Vec<(SocketAddrV4, SocketAddrV4)> {
+    pub(super) fn accept(&mut self) -> Vec<(SocketAddr, SocketAddr)> {
         let mut came = Vec::new();
         for (port, listener) in &self.listeners {
             while let Ok((stream, from)) = listener.accept() {
-                if let SocketAddr::V4(from) = from {
-                    came.push((from, SocketAddrV4::new(self.own, *port)));
-                }
+                came.push((plain(from), SocketAddr::new(self.own, *port)));
                 self.accepted.push(stream);
             }
         }
@@ -186,7 +183,7 @@ impl Sockets {
                     let acknowledgement = connection.sequence.wrapping_add(1);
                     let sequence = u32::from_be_bytes(*mark);
                     let header = Segment { sequence, acknowledgement, flags }.header();
-                    packets.push(Packet::tcp((*to).into(), (*own).into(), header, &[]));
+                    packets.push(Packet::tcp(*to, *own, header, &[]));
                 }
                 connection.answer.drain(..length);
             }

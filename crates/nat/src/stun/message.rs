@@ -1,6 +1,6 @@
 //! STUN messages, as far as RFC 5780 needs them (RFC 8489 sections 5 and 14, RFC 5780 section 7).
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Value that every message carries (RFC 8489 section 5).
 const COOKIE: u32 = 0x2112_a442;
@@ -16,8 +16,9 @@ const XOR_MAPPED_ADDRESS: u16 = 0x0020;
 const OTHER_ADDRESS: u16 = 0x802c;
 /// RFC 3489's name of OTHER-ADDRESS, which old servers send.
 const CHANGED_ADDRESS: u16 = 0x0005;
-/// Address family of IPv4.
+/// Address families.
 const IPV4: u8 = 1;
+const IPV6: u8 = 2;
 
 /// Identity of a request and its answer.
 pub(super) type Transaction = [u8; 12];
@@ -70,9 +71,9 @@ pub fn request(transaction: [u8; 12], change: Change) -> Vec<u8> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Response {
     /// Source of the request, as the server saw it.
-    pub mapped: Option<SocketAddrV4>,
+    pub mapped: Option<SocketAddr>,
     /// The server's other address and port.
-    pub other: Option<SocketAddrV4>,
+    pub other: Option<SocketAddr>,
 }
 
 impl Response {
@@ -93,7 +94,9 @@ impl Response {
             let (kind, length) = (u16_at(rest, 0)?, usize::from(u16_at(rest, 2)?));
             let value = rest.get(4..4 + length)?;
             match kind {
-                XOR_MAPPED_ADDRESS => response.mapped = address(value).map(uncovered),
+                XOR_MAPPED_ADDRESS => {
+                    response.mapped = address(value).map(|covered| uncovered(covered, transaction))
+                }
                 MAPPED_ADDRESS => plain = address(value),
                 OTHER_ADDRESS => response.other = address(value),
                 CHANGED_ADDRESS => response.other = response.other.or(address(value)),
@@ -107,17 +110,29 @@ impl Response {
     }
 }
 
-/// An address attribute of IPv4.
-fn address(value: &[u8]) -> Option<SocketAddrV4> {
+/// An address attribute.
+fn address(value: &[u8]) -> Option<SocketAddr> {
     let [_, family, a, b, address @ ..] = value else { return None };
-    let address: [u8; 4] = address.try_into().ok()?;
-    (*family == IPV4).then(|| SocketAddrV4::new(Ipv4Addr::from(address), u16::from_be_bytes([*a, *b])))
+    let address: IpAddr = match *family {
+        IPV4 => Ipv4Addr::from(<[u8; 4]>::try_from(address).ok()?).into(),
+        IPV6 => Ipv6Addr::from(<[u8; 16]>::try_from(address).ok()?).into(),
+        _ => return None,
+    };
+    Some(SocketAddr::new(address, u16::from_be_bytes([*a, *b])))
 }
 
 /// XOR-MAPPED-ADDRESS without its cover, which keeps NATs from rewriting it (RFC 8489 section 14.2).
-fn uncovered(covered: SocketAddrV4) -> SocketAddrV4 {
-    let address = u32::from(*covered.ip()) ^ COOKIE;
-    SocketAddrV4::new(address.into(), covered.port() ^ (COOKIE >> 16) as u16)
+fn uncovered(covered: SocketAddr, transaction: Transaction) -> SocketAddr {
+    let address = match covered.ip() {
+        IpAddr::V4(address) => Ipv4Addr::from(u32::from(address) ^ COOKIE).into(),
+        IpAddr::V6(address) => {
+            let cover = COOKIE.to_be_bytes().into_iter().chain(transaction);
+            let mut octets = address.octets();
+            octets.iter_mut().zip(cover).for_each(|(octet, cover)| *octet ^= cover);
+            Ipv6Addr::from(octets).into()
+        }
+    };
+    SocketAddr::new(address, covered.port() ^ (COOKIE >> 16) as u16)
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
@@ -143,6 +158,19 @@ mod tests {
         let response = Response::read(&SAMPLE, TRANSACTION).unwrap();
         assert_eq!(response.mapped, Some("192.0.2.1:32853".parse().unwrap()));
         assert_eq!(response.other, None);
+    }
+
+    /// RFC 5769 section 2.3: the sample IPv6 response.
+    #[test]
+    fn the_address_of_ipv6_in_the_sample_of_rfc_5769() {
+        let value = [
+            0x00, 0x02, 0xa1, 0x47, 0x01, 0x13, 0xa9, 0xfa, 0xa5, 0xd3, 0xf1, 0x79, 0xbc, 0x25, 0xf4, 0xb5,
+            0xbe, 0xd2, 0xb9, 0xd9,
+        ];
+        let expected = "[2001:db8:1234:5678:11:2233:4455:6677]:32853".parse().unwrap();
+        assert_eq!(uncovered(address(&value).unwrap(), TRANSACTION), expected);
+        assert_eq!(address(&value[..19]), None);
+        assert_eq!(address(&[&[0, 3], &value[2..]].concat()), None, "no family of addresses");
     }
 
     #[test]

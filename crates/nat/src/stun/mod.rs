@@ -4,7 +4,7 @@ mod message;
 mod udp;
 
 use std::io;
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -29,32 +29,32 @@ pub trait Exchange {
     ///
     /// # Errors
     /// If the system refuses.
-    fn open(&mut self, server: SocketAddrV4) -> io::Result<SocketAddrV4>;
+    fn open(&mut self, server: SocketAddr) -> io::Result<SocketAddr>;
 
     /// Sends a datagram.
     ///
     /// # Errors
     /// If the system refuses.
-    fn send(&mut self, to: SocketAddrV4, data: &[u8]) -> io::Result<()>;
+    fn send(&mut self, to: SocketAddr, data: &[u8]) -> io::Result<()>;
 
     /// Returns the next datagram and its source; `None` if none comes within that time.
     ///
     /// # Errors
     /// If the system refuses.
-    fn receive(&mut self, patience: Duration) -> io::Result<Option<(SocketAddrV4, Vec<u8>)>>;
+    fn receive(&mut self, patience: Duration) -> io::Result<Option<(SocketAddr, Vec<u8>)>>;
 }
 
 /// The server's side of a measurement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct StunServer {
     /// Its address and port.
-    pub address: SocketAddrV4,
+    pub address: SocketAddr,
     /// Its other address and port.
-    pub other: SocketAddrV4,
+    pub other: SocketAddr,
     /// Own address and port, as the client has it.
-    pub local: SocketAddrV4,
+    pub local: SocketAddr,
     /// The same, as the server saw it.
-    pub mapped: SocketAddrV4,
+    pub mapped: SocketAddr,
     /// Requests that it answered from another endpoint than asked: it cannot tell filters apart.
     pub ignores_change: bool,
 }
@@ -96,7 +96,7 @@ impl From<io::Error> for StunError {
 /// If the server does not answer, has one address only, or the system refuses.
 pub fn measure(
     exchange: &mut dyn Exchange,
-    address: SocketAddrV4,
+    address: SocketAddr,
 ) -> Result<(StunServer, Observations), StunError> {
     let mut client = Client { exchange, serial: 0 };
     let local = client.exchange.open(address)?;
@@ -123,7 +123,7 @@ pub fn measure(
 
 /// A response and where it came from.
 struct Answer {
-    from: SocketAddrV4,
+    from: SocketAddr,
     response: Response,
 }
 
@@ -134,7 +134,7 @@ struct Client<'a> {
 
 impl Client<'_> {
     /// One transaction, with retransmissions; `None` if no answer came.
-    fn ask(&mut self, to: SocketAddrV4, change: Change) -> io::Result<Option<Answer>> {
+    fn ask(&mut self, to: SocketAddr, change: Change) -> io::Result<Option<Answer>> {
         self.serial += 1;
         let transaction = message::transaction(self.serial);
         let bytes = request(transaction, change);
@@ -153,12 +153,11 @@ impl Client<'_> {
     fn mapping(&mut self, server: &StunServer) -> io::Result<Mapping> {
         let inside = self.exchange.open(server.address)?;
         let (near, far) = (server.address, server.other);
-        let to =
-            [near, SocketAddrV4::new(*near.ip(), far.port()), SocketAddrV4::new(*far.ip(), near.port()), far];
+        let to = [near, SocketAddr::new(near.ip(), far.port()), SocketAddr::new(far.ip(), near.port()), far];
         let mut seen = to.map(|to| translation(inside, to, None));
         for (translation, to) in seen.iter_mut().zip(to) {
             let answer = self.ask(to, Change::Nothing)?;
-            translation.seen = answer.and_then(|answer| answer.response.mapped).map(SocketAddr::from);
+            translation.seen = answer.and_then(|answer| answer.response.mapped);
         }
         Ok(Mapping { seen })
     }
@@ -170,10 +169,10 @@ impl Client<'_> {
         let seen = self.ask(to, Change::Nothing)?.and_then(|answer| answer.response.mapped);
         let (near, far) = (server.address, server.other);
         let both = self.stranger(server, Change::AddressAndPort, inside, far)?;
-        let port = SocketAddrV4::new(*near.ip(), far.port());
+        let port = SocketAddr::new(near.ip(), far.port());
         let same_address = self.stranger(server, Change::Port, inside, port)?;
         let answer = self.ask(to, Change::Nothing)?;
-        let answer = Inbound { reached: answer.map(|_| inside.into()), sure: true, answered: None };
+        let answer = Inbound { reached: answer.map(|_| inside), sure: true, answered: None };
         let mapping = translation(inside, to, seen);
         Ok(Filtering { mapping, same_address, other_address: both, answer })
     }
@@ -183,16 +182,16 @@ impl Client<'_> {
         &mut self,
         server: &mut StunServer,
         change: Change,
-        inside: SocketAddrV4,
-        expected: SocketAddrV4,
+        inside: SocketAddr,
+        expected: SocketAddr,
     ) -> io::Result<Inbound> {
         let answer = self.ask(server.address, change)?;
         let from = answer.map(|answer| answer.from);
         server.ignores_change |= from.is_some_and(|from| from != expected);
-        Ok(Inbound { reached: from.map(|_| inside.into()), sure: true, answered: None })
+        Ok(Inbound { reached: from.map(|_| inside), sure: true, answered: None })
     }
 }
 
-fn translation(inside: SocketAddrV4, to: SocketAddrV4, seen: Option<SocketAddrV4>) -> Translation {
-    Translation { inside: inside.into(), to: to.into(), seen: seen.map(SocketAddr::from), sure: true }
+fn translation(inside: SocketAddr, to: SocketAddr, seen: Option<SocketAddr>) -> Translation {
+    Translation { inside, to, seen, sure: true }
 }

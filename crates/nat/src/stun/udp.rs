@@ -1,7 +1,7 @@
 //! STUN over the sockets of this host.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use super::Exchange;
@@ -22,24 +22,27 @@ impl UdpExchange {
 }
 
 impl Exchange for UdpExchange {
-    fn open(&mut self, server: SocketAddrV4) -> io::Result<SocketAddrV4> {
+    fn open(&mut self, server: SocketAddr) -> io::Result<SocketAddr> {
         // The address that the kernel chooses towards the server; a socket that is bound to none has none.
-        let route = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-        route.connect(server)?;
-        let SocketAddr::V4(own) = route.local_addr()? else { return Err(io::ErrorKind::Unsupported.into()) };
-        let socket = UdpSocket::bind((*own.ip(), 0))?;
-        let SocketAddr::V4(local) = socket.local_addr()? else {
-            return Err(io::ErrorKind::Unsupported.into());
+        let any = match server {
+            SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
+        let route = UdpSocket::bind((any, 0))?;
+        route.connect(server)?;
+        let mut own = route.local_addr()?;
+        own.set_port(0);
+        let socket = UdpSocket::bind(own)?;
+        let local = socket.local_addr()?;
         self.socket = Some(socket);
         Ok(local)
     }
 
-    fn send(&mut self, to: SocketAddrV4, data: &[u8]) -> io::Result<()> {
+    fn send(&mut self, to: SocketAddr, data: &[u8]) -> io::Result<()> {
         self.socket()?.send_to(data, to).map(drop)
     }
 
-    fn receive(&mut self, patience: Duration) -> io::Result<Option<(SocketAddrV4, Vec<u8>)>> {
+    fn receive(&mut self, patience: Duration) -> io::Result<Option<(SocketAddr, Vec<u8>)>> {
         let socket = self.socket()?;
         let end = Instant::now() + patience;
         let mut buffer = [0; LONGEST];
@@ -50,8 +53,7 @@ impl Exchange for UdpExchange {
             }
             socket.set_read_timeout(Some(left))?;
             match socket.recv_from(&mut buffer) {
-                Ok((n, SocketAddr::V4(from))) => return Ok(Some((from, buffer[..n].to_vec()))),
-                Ok(_) => {}
+                Ok((n, from)) => return Ok(Some((from, buffer[..n].to_vec()))),
                 Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
                     return Ok(None);
                 }

@@ -16,6 +16,7 @@ mod prefix;
 mod rewrite;
 mod state;
 pub(crate) mod wire;
+pub(crate) mod wire64;
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -11,7 +11,7 @@ use weir_sys::frames::FrameSocket;
 use weir_sys::sched::go_first;
 use weir_wire::{Ethernet, ethernet};
 
-use super::{Behaviour, Defect, Reference};
+use super::{Behaviour, Defect, Reference, wire64};
 
 /// How long packets may come apart that come at once.
 const AT_ONCE: Duration = Duration::from_millis(2);
@@ -33,6 +33,8 @@ struct Link {
 impl Wire {
     /// Between the two links of a site, whose gateway's kernel forwards nothing.
     pub(crate) fn start(site: &Site, behaviour: Behaviour) -> Wire {
+        // Addresses of the inside tell whether it is a NAT64.
+        let is_nat64 = site.addresses().initiator.is_ipv6() && behaviour.addresses[0].is_ipv4();
         let gateway = site.host(Role::Gateway).unwrap().clone();
         let plan = site.addresses();
         let link = |interface: &str, role: Role| {
@@ -49,7 +51,7 @@ impl Wire {
         ];
         let stop = Stop::default();
         let over = stop.clone();
-        let thread = std::thread::spawn(move || forward(&links, Reference::new(behaviour), &over));
+        let thread = std::thread::spawn(move || forward(&links, Reference::new(behaviour), is_nat64, &over));
         Wire { stop, thread: Some(thread) }
     }
 }
@@ -62,7 +64,7 @@ impl Drop for Wire {
     }
 }
 
-fn forward(links: &[(Side, Link); 2], mut nat: Reference, over: &Stop) {
+fn forward(links: &[(Side, Link); 2], mut nat: Reference, is_nat64: bool, over: &Stop) {
     go_first().unwrap();
     let waits = nat.has(Defect::FirstPacketsLost) || nat.has(Defect::FirstPacketsSplit);
     let begun = Instant::now();
@@ -84,13 +86,25 @@ fn forward(links: &[(Side, Link); 2], mut nat: Reference, over: &Stop) {
                 let Some(packet) = Packet::read(rest) else { continue };
                 // The clock begins above zero, so that no mapping is older than it.
                 let now = begun.elapsed() + Duration::from_secs(1);
-                for (side, packet) in nat.handle(now, *side, packet) {
+                if is_of_the_link(&packet) {
+                    continue;
+                }
+                let out = match is_nat64 {
+                    true => wire64::handle(*side, packet, |side, packet| nat.handle(now, side, packet)),
+                    false => nat.handle(now, *side, packet),
+                };
+                for (side, packet) in out {
                     let (_, out) = links.iter().find(|(s, _)| *s == side).unwrap();
                     send(out, &packet);
                 }
             }
         }
     }
+}
+
+/// Router and neighbour discovery (RFC 4861 section 4), which the gateway's kernel answers.
+fn is_of_the_link(packet: &Packet) -> bool {
+    packet.header.source.is_ipv6() && packet.icmp_kind().is_some_and(|(kind, _)| (133..=137).contains(&kind))
 }
 
 fn send(link: &Link, packet: &Packet) {

@@ -1,7 +1,7 @@
 //! The client's part of a NAT check: asks the server to send through the NAT, and hears what came there.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ use crate::frame::{Line, MOST_FROM_SERVER};
 use crate::key::{from_hex_up_to, to_hex};
 use crate::message::{Ask, NatAsk, Tell};
 use crate::nat::{At, Endpoints, MARK, Transport};
+use crate::nat64::Prefix64;
 
 /// A packet of this client, as the server saw it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +20,7 @@ pub struct Arrived {
     /// The server's endpoint that it came to.
     pub at: At,
     /// Its source there.
-    pub from: SocketAddrV4,
+    pub from: SocketAddr,
     /// The mark by which it is known.
     pub mark: Vec<u8>,
 }
@@ -39,6 +40,8 @@ pub struct NatCheck {
     visit: Visit,
     number: u64,
     endpoints: Endpoints,
+    /// The one of the NAT64 on the way.
+    prefix: Option<Prefix64>,
     round_trip: Duration,
     /// Words of this end that the server has not answered.
     open: u32,
@@ -63,17 +66,20 @@ impl NatCheck {
         if !(1..=2).contains(&addresses.len()) || ports[0] == ports[1] || ports.contains(&0) {
             return Err(Error::Gone(out_of_turn()));
         }
-        let own = own.and_then(|own| addresses.get_mut(usize::from(own)));
-        if let (Some(own), IpAddr::V4(known)) = (own, visit.server.ip().to_canonical()) {
-            *own = known;
-        }
+        let own = own.map(usize::from);
+        let prefix = rename(&mut addresses, own, visit.server.ip().to_canonical())?;
         let endpoints = Endpoints { addresses, ports };
-        Ok(NatCheck { visit, number, endpoints, round_trip, open: 0, arrived: VecDeque::new() })
+        Ok(NatCheck { visit, number, endpoints, prefix, round_trip, open: 0, arrived: VecDeque::new() })
     }
 
     /// The server's endpoints.
     pub fn endpoints(&self) -> &Endpoints {
         &self.endpoints
+    }
+
+    /// The prefix by which this client knows addresses of IPv4, if the way leads through NAT64. All endpoints here have it.
+    pub fn prefix(&self) -> Option<Prefix64> {
+        self.prefix
     }
 
     /// The number that begins each packet of this check.
@@ -100,9 +106,10 @@ impl NatCheck {
         &mut self,
         transport: Transport,
         answer: bool,
-        (at, to): (At, SocketAddrV4),
+        (at, to): (At, SocketAddr),
         mark: &[u8],
     ) -> Result<(), Error> {
+        let to = self.prefix.map_or(to, |prefix| prefix.real(to));
         let ask = NatAsk { transport, answer, at: (at.address, at.port), to, mark: to_hex(mark) };
         let line = Line::new(&self.visit.socket, MOST_FROM_SERVER)?;
         line.say(&Ask::Nat(ask), PATIENCE).map_err(Error::Gone)?;
@@ -146,6 +153,7 @@ impl NatCheck {
         match line.hear(PATIENCE).map_err(Error::Gone)? {
             Tell::NatArrived { transport, at: (address, port), from, mark } => {
                 let mark = from_hex_up_to(&mark, MARK).ok_or_else(|| Error::Gone(out_of_turn()))?;
+                let from = self.prefix.map_or(from, |prefix| prefix.known(from));
                 self.arrived.push_back(Arrived { transport, at: At { address, port }, from, mark });
             }
             Tell::NatSent { refused } if self.open > 0 => {
@@ -185,5 +193,58 @@ impl NatCheck {
 impl AsFd for NatCheck {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.visit.socket.as_fd()
+    }
+}
+
+/// Renames a server's addresses as this client has to write them: the one that it knows the server by, where that is one of them
+/// (`own`), and all of IPv4 where it is of IPv6, as behind NAT64.
+fn rename(addresses: &mut [IpAddr], own: Option<usize>, known: IpAddr) -> Result<Option<Prefix64>, Error> {
+    let mut prefix = None;
+    if let Some(own) = own.and_then(|own| addresses.get_mut(own)) {
+        if let (IpAddr::V6(known), IpAddr::V4(real)) = (known, *own) {
+            prefix = Prefix64::between(known, real);
+        }
+        *own = known;
+    }
+    if let Some(prefix) = prefix {
+        for address in addresses.iter_mut() {
+            *address = prefix.known(SocketAddr::new(*address, 0)).ip();
+        }
+    }
+    match addresses.iter().find(|address| address.is_ipv4() != known.is_ipv4()) {
+        Some(other) => Err(Error::Refused(format!(
+            "NAT checks are of one version of IP: the server has {other}, and is known here as {known}"
+        ))),
+        None => Ok(prefix),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_has_the_name_that_the_client_knows() {
+        let renamed = |addresses: [&str; 2], own: Option<usize>, known: &str| {
+            let mut addresses = addresses.map(|text| text.parse().unwrap());
+            let prefix = rename(&mut addresses, own, known.parse().unwrap()).ok()?;
+            Some((addresses.map(|address| address.to_string()), prefix.map(|prefix| prefix.to_string())))
+        };
+        let two = |a: &str, b: &str| [a.to_owned(), b.to_owned()];
+        // A cloud translates the server's own address.
+        assert_eq!(
+            renamed(["10.0.0.4", "10.0.0.5"], Some(1), "192.0.2.7"),
+            Some((two("10.0.0.4", "192.0.2.7"), None))
+        );
+        assert_eq!(
+            renamed(["192.0.2.7", "192.0.2.8"], Some(0), "64:ff9b::192.0.2.7"),
+            Some((two("64:ff9b::c000:207", "64:ff9b::c000:208"), Some("64:ff9b::/96".to_owned())))
+        );
+        // The client came by an address that serves no checks.
+        let both = (two("192.0.2.7", "192.0.2.8"), None);
+        assert_eq!(renamed(["192.0.2.7", "192.0.2.8"], None, "192.0.2.9"), Some(both));
+        for own in [Some(0), None] {
+            assert_eq!(renamed(["192.0.2.7", "192.0.2.8"], own, "2001:2::7"), None);
+        }
     }
 }

@@ -2,7 +2,7 @@
 //! number.
 
 use std::io::Write;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use super::ends::{PATIENCE, Running};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use weir_load::Stop;
 use weir_probe::client::nat::{Arrived, NatCheck};
 use weir_probe::client::{Error, Visit};
-use weir_probe::nat::{self, At, DATAGRAM, HEAD, STREAM, Transport};
+use weir_probe::nat::{self, At, HEAD, STREAM, Transport, datagram};
 use weir_probe::{Key, Limits, NatPorts, frame};
 
 /// Silence after which nothing more comes over loopback: the server has answered a later word by then.
@@ -20,23 +20,29 @@ const FIRST: At = At { address: 0, port: 0 };
 const OTHER: At = At { address: 0, port: 1 };
 
 fn served(limits: Limits, key: Option<Key>) -> Running {
-    let ports = NatPorts { addresses: vec![Ipv4Addr::LOCALHOST], ports: None };
-    Running::with_nat("127.0.0.1:0", limits, key, ports)
+    served_on(Ipv4Addr::LOCALHOST.into(), limits, key)
+}
+
+fn served_on(address: IpAddr, limits: Limits, key: Option<Key>) -> Running {
+    let ports = NatPorts { addresses: vec![address], ports: None };
+    Running::with_nat(&SocketAddr::new(address, 0).to_string(), limits, key, ports)
 }
 
 fn check(server: &Running) -> NatCheck {
     NatCheck::open(server.visit()).unwrap()
 }
 
-fn endpoint(check: &NatCheck, at: At) -> SocketAddr {
-    check.endpoints().endpoint(at).unwrap().into()
+/// Payload bytes of a client's datagram.
+fn length() -> usize {
+    datagram(Ipv4Addr::LOCALHOST.into())
 }
 
-fn own(socket: &UdpSocket) -> std::net::SocketAddrV4 {
-    match socket.local_addr().unwrap() {
-        SocketAddr::V4(own) => own,
-        SocketAddr::V6(_) => unreachable!(),
-    }
+fn endpoint(check: &NatCheck, at: At) -> SocketAddr {
+    check.endpoints().endpoint(at).unwrap()
+}
+
+fn own(socket: &UdpSocket) -> SocketAddr {
+    socket.local_addr().unwrap()
 }
 
 /// The next packet that the server saw, waited for.
@@ -68,7 +74,7 @@ fn packets_are_told_with_their_source_and_answered_from_any_endpoint() {
     let server = served(Limits::default(), None);
     let mut check = check(&server);
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let packet = nat::write(check.number(), b"wnat0001", DATAGRAM);
+    let packet = nat::write(check.number(), b"wnat0001", length());
     socket.send_to(&packet, endpoint(&check, FIRST)).unwrap();
     let expected =
         Arrived { transport: Transport::Udp, at: FIRST, from: own(&socket), mark: b"wnat0001".to_vec() };
@@ -84,7 +90,7 @@ fn packets_are_told_with_their_source_and_answered_from_any_endpoint() {
         );
     }
     let (visit, bytes) = check.finish().unwrap();
-    assert_eq!(bytes.received, (DATAGRAM + 28) as u64);
+    assert_eq!(bytes.received, (length() + 28) as u64);
     assert_eq!(bytes.sent, 2 * (HEAD + 6 + 28) as u64);
     // The conversation goes on.
     assert!(NatCheck::open(visit).is_ok());
@@ -97,7 +103,7 @@ fn connections_are_told_answered_and_opened_back() {
     let mut check = check(&server);
     let own = weir_probe::shared_tcp("127.0.0.1:0".parse().unwrap()).unwrap();
     let listener = TcpListener::from(own);
-    let SocketAddr::V4(own) = listener.local_addr().unwrap() else { unreachable!() };
+    let own = listener.local_addr().unwrap();
     rustix::net::listen(&listener, 8).unwrap();
     let stream = TcpStream::from(weir_probe::shared_tcp(own).unwrap());
     stream.set_nonblocking(false).unwrap();
@@ -140,10 +146,16 @@ fn nothing_is_sent_where_nothing_came_from() {
 /// The owner of a check can send in another's name, but no more by way of the server than without it.
 #[test]
 fn a_forged_source_gets_less_than_was_sent_in_its_name() {
-    let server = served(Limits::default(), None);
-    for length in [HEAD + 8, 100, DATAGRAM, 1400] {
+    // With the headers of IP and UDP.
+    forge(Ipv4Addr::LOCALHOST.into(), 28);
+    forge(Ipv6Addr::LOCALHOST.into(), 48);
+}
+
+fn forge(address: IpAddr, headers: usize) {
+    let server = served_on(address, Limits::default(), None);
+    for length in [HEAD + 8, 100, datagram(address), 1300] {
         let mut check = check(&server);
-        let victim = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let victim = UdpSocket::bind((address, 0)).unwrap();
         for _ in 0..3 {
             victim
                 .send_to(&nat::write(check.number(), b"12345678", length), endpoint(&check, FIRST))
@@ -162,7 +174,7 @@ fn a_forged_source_gets_less_than_was_sent_in_its_name() {
         }
         let (bytes, n) = received(&victim);
         assert_eq!(n, granted);
-        assert!(bytes + 28 * n < 3 * (length + 28), "{length}: {n} of {bytes} bytes");
+        assert!(bytes + headers * n < 3 * (length + headers), "{length}: {n} of {bytes} bytes");
         // One that is only dropped may still hold the ports when the next one asks.
         check.finish().unwrap();
     }
@@ -174,9 +186,9 @@ fn packets_without_the_number_or_after_the_end_are_nobody_s() {
     let mut check = check(&server);
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let to = endpoint(&check, FIRST);
-    let right = nat::write(check.number(), b"1", DATAGRAM);
+    let right = nat::write(check.number(), b"1", length());
     for wrong in [
-        nat::write(check.number() ^ 1, b"1", DATAGRAM),
+        nat::write(check.number() ^ 1, b"1", length()),
         right[..HEAD - 1].to_vec(),
         b"GET / HTTP/1.1\r\n\r\n".to_vec(),
         vec![0; 1400],
@@ -196,7 +208,7 @@ fn packets_without_the_number_or_after_the_end_are_nobody_s() {
     assert_eq!(check.arrival(), None);
     assert_eq!(received(&socket), (0, 0));
     let (_, bytes) = check.finish().unwrap();
-    assert_eq!((bytes.received, bytes.sent), ((DATAGRAM + 28) as u64, 0));
+    assert_eq!((bytes.received, bytes.sent), ((length() + 28) as u64, 0));
     // Played back after its end, it opens nothing.
     let mut second = self::check(&server);
     socket.send_to(&right, endpoint(&second, FIRST)).unwrap();
@@ -238,7 +250,7 @@ fn without_the_key_or_the_option_there_is_no_check() {
 fn garbage_in_a_check_ends_that_conversation_only() {
     for ask in [
         json!({"ask": "nat", "transport": "sctp", "answer": false, "at": [0, 0], "to": "127.0.0.1:9", "mark": ""}),
-        json!({"ask": "nat", "transport": "udp", "answer": false, "at": [0, 0], "to": "[::1]:9", "mark": ""}),
+        json!({"ask": "nat", "transport": "udp", "answer": false, "at": [0, 0], "to": "[::1]", "mark": ""}),
         json!({"ask": "nat", "transport": "udp", "answer": false, "at": [0], "to": "127.0.0.1:9", "mark": ""}),
         json!({"ask": "nat", "also": 1, "transport": "udp", "answer": false, "at": [0, 0], "to": "127.0.0.1:9", "mark": ""}),
         json!({"ask": "nat-open"}),

@@ -1,6 +1,6 @@
 //! `weir nat check --stun`.
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 
 use weir_nat::stun::{self, StunError, UdpExchange};
 use weir_nat::{Compliance, Table};
@@ -8,7 +8,8 @@ use weir_text::layout::Terminal;
 
 use super::document::NatCheck;
 use super::page;
-use crate::args::nat::NatCheckArgs;
+use crate::args::nat::{NatCheckArgs, VersionArgs};
+use crate::commands::probe::host_and_port;
 use crate::documents::print_json;
 use crate::exit::{CommandResult, Failure};
 use crate::output::{Color, print, printable, width};
@@ -17,7 +18,7 @@ use crate::output::{Color, print, printable, width};
 const PORT: u16 = 3478;
 
 pub(crate) fn run(server: &str, args: &NatCheckArgs, color: Color) -> CommandResult {
-    let server = address(server, PORT)?;
+    let server = address(server, PORT, &args.version)?;
     let (server, observations) = stun::measure(&mut UdpExchange::default(), server).map_err(|e| match e {
         StunError::Silent => Failure::failed(format!("{e} {server}; is UDP blocked on the way?")),
         other => Failure::failed(format!("{server}: {other}")),
@@ -50,28 +51,18 @@ pub(crate) fn run(server: &str, args: &NatCheckArgs, color: Color) -> CommandRes
     }
 }
 
-/// `HOST` or `HOST:PORT`, looked up.
-pub(super) fn address(text: &str, usual: u16) -> Result<SocketAddrV4, Failure> {
-    let (host, port) = match text.rsplit_once(':') {
-        Some((host, port)) => (host, port.parse().ok().filter(|port| *port > 0)),
-        None => (text, Some(usual)),
-    };
-    let plausible = !host.is_empty() && host.len() <= 253 && host.bytes().all(|c| c.is_ascii_graphic());
-    let Some(port) = port.filter(|_| plausible && !host.contains(['/', '@', '[', ']', ':'])) else {
-        return Err(Failure::usage(format!("{text}: expected a host name or an IPv4 address, or HOST:PORT")));
-    };
-    let known = match host.parse::<Ipv4Addr>() {
-        Ok(ip) => vec![SocketAddr::from((ip, port))],
-        Err(_) => (host, port)
-            .to_socket_addrs()
-            .map_err(|e| Failure::failed(format!("cannot look up {host}: {e}")))?
-            .collect(),
-    };
-    let ipv4 = known.into_iter().find_map(|address| match address {
-        SocketAddr::V4(address) => Some(address),
-        SocketAddr::V6(_) => None,
-    });
-    ipv4.ok_or_else(|| Failure::failed(format!("{host} has no IPv4 address")))
+/// A server and how it is reached: one version of IP, IPv4 where nothing else is asked for and there is one.
+pub(super) fn address(text: &str, usual: u16, version: &VersionArgs) -> Result<SocketAddr, Failure> {
+    let (host, port) = host_and_port(text).map_err(Failure::usage)?;
+    let found: Vec<SocketAddr> = (host.as_str(), port.unwrap_or(usual))
+        .to_socket_addrs()
+        .map_err(|e| Failure::failed(format!("cannot look up {host}: {e}")))?
+        .filter(|a| (!version.ipv4 || a.is_ipv4()) && (!version.ipv6 || a.is_ipv6()))
+        .collect();
+    let chosen = found.iter().find(|a| a.is_ipv4()).or(found.first());
+    chosen.copied().ok_or_else(|| {
+        Failure::failed(format!("{host} has no {} address", if version.ipv4 { "IPv4" } else { "IPv6" }))
+    })
 }
 
 #[cfg(test)]
@@ -80,11 +71,16 @@ mod tests {
 
     #[test]
     fn servers_are_read_with_and_without_a_port() {
-        let read = |text| address(text, PORT).map(|a| a.to_string()).ok();
+        let any = VersionArgs::default();
+        let read = |text| address(text, PORT, &any).map(|a| a.to_string()).ok();
         assert_eq!(read("192.0.2.7").as_deref(), Some("192.0.2.7:3478"));
         assert_eq!(read("192.0.2.7:19302").as_deref(), Some("192.0.2.7:19302"));
-        for wrong in ["", ":3478", "192.0.2.7:0", "192.0.2.7:x", "http://a/", "[::1]:3478", "a b"] {
+        assert_eq!(read("2001:db8::7").as_deref(), Some("[2001:db8::7]:3478"));
+        assert_eq!(read("[2001:db8::7]:19302").as_deref(), Some("[2001:db8::7]:19302"));
+        for wrong in ["", ":3478", "192.0.2.7:0", "192.0.2.7:x", "http://a/", "a b"] {
             assert_eq!(read(wrong), None, "{wrong}");
         }
+        let ipv6 = VersionArgs { ipv4: false, ipv6: true };
+        assert!(address("192.0.2.7", PORT, &ipv6).is_err() && address("::1", PORT, &ipv6).is_ok());
     }
 }

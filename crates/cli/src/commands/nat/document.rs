@@ -1,7 +1,7 @@
 //! The documents of `weir nat`.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -100,9 +100,9 @@ impl Document for NatCheckServer {
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct Path {
     /// The server's address and port.
-    pub(crate) server: SocketAddrV4,
+    pub(crate) server: SocketAddr,
     /// The endpoints that packets were sent to.
-    pub(crate) endpoints: Vec<SocketAddrV4>,
+    pub(crate) endpoints: Vec<SocketAddr>,
     /// Address of this host.
     pub(crate) local: IpAddr,
     /// Bytes through the NAT that the server received and sent, headers included.

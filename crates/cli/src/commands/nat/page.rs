@@ -123,11 +123,12 @@ fn kind(kind: &NatKind) -> String {
     if kind.ipv6 == Some(Ipv6Kind::Nptv6) {
         return "translation of prefixes (NPTv6)".to_owned();
     }
+    let to_ipv4 = if kind.ipv6 == Some(Ipv6Kind::Nat64) { "NAT64, " } else { "" };
     let mapping = kind.mapping.map_or("mapping unknown", |mapping| mapping.mapping());
     let filtering = kind.filtering.map_or("filtering unknown", |filtering| filtering.filtering());
     match kind.classic {
-        Some(classic) => format!("{classic} ({mapping}, {filtering})"),
-        None => format!("unknown kind ({mapping}, {filtering})"),
+        Some(classic) => format!("{to_ipv4}{classic} ({mapping}, {filtering})"),
+        None => format!("{to_ipv4}unknown kind ({mapping}, {filtering})"),
     }
 }
 

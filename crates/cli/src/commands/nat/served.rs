@@ -1,7 +1,7 @@
 //! `weir nat check SERVER` and `weir nat ports`: the NAT in front of this host, by `weir serve` on the other side.
 
 use std::io;
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use weir_nat::served::{ServerEnds, raise_descriptor_limit, restrict, survey};
@@ -22,7 +22,7 @@ use crate::output::{Color, print, printable, width};
 use crate::talk::{note, step};
 
 pub(super) fn check(server: &str, args: &NatCheckArgs, color: Color) -> CommandResult {
-    let server = address(server, OWN_PORT)?;
+    let server = address(server, OWN_PORT, &args.version)?;
     let stop = crate::commands::stop_on_signals()?;
     raise_descriptor_limit();
     let mut ends = begin(server, args.key_file.as_deref(), args.idle, &stop)?;
@@ -65,7 +65,7 @@ pub(super) fn check(server: &str, args: &NatCheckArgs, color: Color) -> CommandR
 }
 
 pub(super) fn ports(args: &NatPortsArgs, color: Color) -> CommandResult {
-    let server = address(&args.server, OWN_PORT)?;
+    let server = address(&args.server, OWN_PORT, &args.version)?;
     let stop = crate::commands::stop_on_signals()?;
     raise_descriptor_limit();
     let mut ends = begin(server, args.key_file.as_deref(), Duration::ZERO, &stop)?;
@@ -89,13 +89,13 @@ pub(super) fn ports(args: &NatPortsArgs, color: Color) -> CommandResult {
 
 /// Opens a check, and tries whether datagrams reach each of the server's endpoints.
 fn begin(
-    server: SocketAddrV4,
+    server: SocketAddr,
     key_file: Option<&std::path::Path>,
     idle: Duration,
     stop: &Stop,
 ) -> Result<ServerEnds, Failure> {
     let key = key_of(key_file)?;
-    let visit = Visit::begin(SocketAddr::V4(server), key.as_ref(), stop).map_err(Failure::failed)?;
+    let visit = Visit::begin(server, key.as_ref(), stop).map_err(Failure::failed)?;
     let check = NatCheck::open(visit).map_err(|e| match e {
         Error::Refused(reason) if reason.contains("not a message") => {
             Failure::failed(format!("the server at {server} is too old for NAT checks: {reason}"))
@@ -115,14 +115,14 @@ fn begin(
 }
 
 /// Ends the check, and describes its path.
-fn end(ends: ServerEnds, server: SocketAddrV4) -> Result<Path, Failure> {
+fn end(ends: ServerEnds, server: SocketAddr) -> Result<Path, Failure> {
     let local = ends.conditions().inside[0];
     let endpoints = ends.endpoints();
     let bytes = ends.finish().map_err(Failure::failed)?;
     Ok(Path { server, endpoints, local, received_bytes: bytes.received, sent_bytes: bytes.sent })
 }
 
-fn failed(server: SocketAddrV4, stop: &Stop, error: &io::Error) -> Failure {
+fn failed(server: SocketAddr, stop: &Stop, error: &io::Error) -> Failure {
     if stop.raised() { stopped() } else { Failure::failed(format!("{server}: {error}")) }
 }
 

@@ -23,8 +23,8 @@ use document::Document;
 #[cfg(test)]
 pub(crate) use document::Document as Measurement;
 use lines::Lines;
-pub(crate) use target::OWN_PORT;
 use target::Target;
+pub(crate) use target::{OWN_PORT, host_and_port};
 
 /// How long to measure when it is not said.
 const USUAL: Duration = Duration::from_secs(10);

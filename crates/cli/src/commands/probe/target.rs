@@ -73,7 +73,7 @@ impl Target {
 }
 
 /// `host`, `host:port`, `192.0.2.1:port`, `2001:db8::1`, `[2001:db8::1]:port`.
-fn host_and_port(text: &str) -> Result<(String, Option<u16>), String> {
+pub(crate) fn host_and_port(text: &str) -> Result<(String, Option<u16>), String> {
     let wrong = || format!("{text}: expected HOST, HOST:PORT or [ADDRESS]:PORT");
     let port = |text: &str| text.parse::<u16>().ok().filter(|p| *p > 0).ok_or_else(wrong);
     let (host, number) = if let Some(rest) = text.strip_prefix('[') {

@@ -1,7 +1,7 @@
 //! The mappings of one check, what each may be sent, and how fast.
 
 use std::collections::HashMap;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::nat::{Account, Transport};
@@ -16,19 +16,19 @@ const BURST: u32 = 200;
 
 /// Accounts by the address and port that packets came from.
 #[derive(Debug, Default)]
-pub(super) struct Mappings(HashMap<(Transport, SocketAddrV4), Account>);
+pub(super) struct Mappings(HashMap<(Transport, SocketAddr), Account>);
 
 impl Mappings {
     /// The account of the source of a packet with the check's number; `None` if it is one too many.
-    pub(super) fn source(&mut self, transport: Transport, from: SocketAddrV4) -> Option<&mut Account> {
+    pub(super) fn source(&mut self, transport: Transport, from: SocketAddr) -> Option<&mut Account> {
         if self.0.len() >= MOST && !self.0.contains_key(&(transport, from)) {
             return None;
         }
-        Some(self.0.entry((transport, from)).or_default())
+        Some(self.0.entry((transport, from)).or_insert_with(|| Account::of(from.ip())))
     }
 
     /// The account of a destination, if it opened a mapping.
-    pub(super) fn destination(&mut self, transport: Transport, to: SocketAddrV4) -> Option<&mut Account> {
+    pub(super) fn destination(&mut self, transport: Transport, to: SocketAddr) -> Option<&mut Account> {
         self.0.get_mut(&(transport, to))
     }
 
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn only_sources_are_destinations_and_there_is_an_end_of_them() {
         let mut mappings = Mappings::default();
-        let at = |n: u32| SocketAddrV4::new((0xc000_0200 + (n >> 16)).into(), n as u16);
+        let at = |n: u32| SocketAddr::new(std::net::Ipv4Addr::from(0xc000_0200 + (n >> 16)).into(), n as u16);
         assert!(mappings.destination(Transport::Udp, at(1)).is_none());
         mappings.source(Transport::Udp, at(1)).unwrap().received_datagram(100);
         assert!(mappings.destination(Transport::Udp, at(1)).is_some());

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, SocketAddrV4, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -30,7 +30,7 @@ const DIAL: Duration = Duration::from_millis(900);
 pub(super) struct Arrived {
     pub(super) transport: Transport,
     pub(super) at: At,
-    pub(super) from: SocketAddrV4,
+    pub(super) from: SocketAddr,
     pub(super) mark: Vec<u8>,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Arrived {
 struct Unknown {
     stream: TcpStream,
     at: At,
-    from: SocketAddrV4,
+    from: SocketAddr,
     head: Vec<u8>,
     since: Instant,
 }
@@ -49,7 +49,7 @@ struct Unknown {
 struct Dialled {
     stream: TcpStream,
     at: At,
-    to: SocketAddrV4,
+    to: SocketAddr,
     since: Instant,
     open: bool,
 }
@@ -60,7 +60,7 @@ pub(super) struct Ends {
     number: u64,
     sockets: Vec<Sockets>,
     unknown: Vec<Unknown>,
-    known: HashMap<(At, SocketAddrV4), TcpStream>,
+    known: HashMap<(At, SocketAddr), TcpStream>,
     dialled: Vec<Dialled>,
     pub(super) mappings: Mappings,
     pace: Pace,
@@ -131,7 +131,7 @@ impl Ends {
             // ICMP errors about what was sent (udp(7)).
             Err(_) => return true,
         };
-        let from = from.and_then(|from| SocketAddrV4::try_from(from).ok());
+        let from = from.and_then(|from| SocketAddr::try_from(from).ok()).map(nat::plain);
         let mark = nat::read(self.number, &buffer[..kept]).map(<[u8]>::to_vec);
         if let (Some(from), Some(mark)) = (from, mark)
             && let Some(account) = self.mappings.source(Transport::Udp, from)
@@ -148,7 +148,7 @@ impl Ends {
             let flags = rustix::net::SocketFlags::CLOEXEC | rustix::net::SocketFlags::NONBLOCK;
             let Ok(fd) = accept_with(&socket.listener, flags) else { return };
             let (stream, at) = (TcpStream::from(fd), socket.at);
-            let Ok(SocketAddr::V4(from)) = stream.peer_addr() else { continue };
+            let Ok(from) = stream.peer_addr().map(nat::plain) else { continue };
             if self.unknown.len() >= UNKNOWN {
                 self.unknown.remove(0);
             }
@@ -217,7 +217,7 @@ impl Ends {
         &mut self,
         transport: Transport,
         at: At,
-        to: SocketAddrV4,
+        to: SocketAddr,
         mark: &[u8],
     ) -> Result<(), String> {
         let own = self.sockets.iter().position(|s| s.at == at).ok_or("this check has no such endpoint")?;
@@ -241,7 +241,7 @@ impl Ends {
         }
     }
 
-    fn dial(&mut self, own: usize, to: SocketAddrV4) -> io::Result<()> {
+    fn dial(&mut self, own: usize, to: SocketAddr) -> io::Result<()> {
         let Sockets { at, own, .. } = self.sockets[own];
         // Another attempt is another SYN, in place of the one under way.
         self.dialled.retain(|d| d.open || (d.at, d.to) != (at, to));
@@ -264,7 +264,7 @@ impl Ends {
     ///
     /// # Errors
     /// In words for the client.
-    pub(super) fn answer(&mut self, at: At, to: SocketAddrV4, mark: &[u8]) -> Result<(), String> {
+    pub(super) fn answer(&mut self, at: At, to: SocketAddr, mark: &[u8]) -> Result<(), String> {
         let mut stream = self.known.get(&(at, to)).ok_or_else(|| format!("no connection of {to} is open"))?;
         let packet = nat::write(self.number, mark, 0);
         let account = self.mappings.destination(Transport::Tcp, to);

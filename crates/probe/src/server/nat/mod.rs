@@ -6,7 +6,7 @@ mod ends;
 mod pool;
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use rustix::fd::AsFd;
@@ -71,7 +71,7 @@ impl Check<'_> {
             Ok(memory) => memory,
             Err(refused) => return Ok(Ended::Refused(refused.to_string())),
         };
-        let (place, endpoints, sockets) = match self.pool.take(self.client) {
+        let (place, endpoints, sockets) = match self.pool.take(self.client, self.own) {
             Ok(taken) => taken,
             Err(reason) => return Ok(Ended::Refused(reason)),
         };
@@ -93,9 +93,9 @@ impl Check<'_> {
     }
 
     /// Which of the addresses the client knows already: behind a cloud's translation it may know it by another number.
-    fn own_index(&self, addresses: &[Ipv4Addr]) -> Option<u8> {
+    fn own_index(&self, addresses: &[IpAddr]) -> Option<u8> {
         let own = self.own.to_canonical();
-        addresses.iter().position(|address| IpAddr::V4(*address) == own).map(|n| n as u8)
+        addresses.iter().position(|address| *address == own).map(|n| n as u8)
     }
 
     fn talk(&self, line: &Line<'_>, socket: impl AsFd, ends: &mut Ends) -> Result<(u64, u64), Broken> {

@@ -2,14 +2,14 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::ops::RangeInclusive;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
 use weir_load::limits::counted_as;
 
-use crate::nat::{At, Endpoints};
+use crate::nat::{At, Endpoints, version};
 
 /// How often another number is tried where any would do.
 const TRIES: u32 = 20;
@@ -19,8 +19,8 @@ const BACKLOG: i32 = 64;
 /// Addresses and ports for `weir nat check`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NatPorts {
-    /// One address of this host, or two: with one, some kinds of NAT look the same.
-    pub addresses: Vec<Ipv4Addr>,
+    /// One address of this host, or two, of IPv4, IPv6 or each: with one, some kinds of NAT look the same.
+    pub addresses: Vec<IpAddr>,
     /// Each check uses two of these ports, the first one even; `None` for any free ones.
     pub ports: Option<RangeInclusive<u16>>,
 }
@@ -50,7 +50,7 @@ pub(super) struct Reservation<'a> {
 #[derive(Debug)]
 pub(super) struct Sockets {
     pub(super) at: At,
-    pub(super) own: SocketAddrV4,
+    pub(super) own: SocketAddr,
     pub(super) udp: UdpSocket,
     pub(super) listener: TcpListener,
 }
@@ -60,18 +60,28 @@ impl Pool {
         Pool { places, used: Mutex::default() }
     }
 
-    /// Two ports for a client, with their sockets. A client has one check at a time.
+    /// Two ports for a client that talks to address `own`, with their sockets. A client has one check at a time.
     ///
     /// # Errors
     /// In words for the client.
-    pub(super) fn take(&self, client: IpAddr) -> Result<(Reservation<'_>, Endpoints, Vec<Sockets>), String> {
+    pub(super) fn take(
+        &self,
+        client: IpAddr,
+        own: IpAddr,
+    ) -> Result<(Reservation<'_>, Endpoints, Vec<Sockets>), String> {
+        let own = own.to_canonical();
+        let same = |address: &&IpAddr| address.is_ipv4() == own.is_ipv4();
+        let addresses: Vec<IpAddr> = self.places.addresses.iter().filter(same).copied().collect();
+        if addresses.is_empty() {
+            return Err(format!("no {} address for NAT checks here: --nat-address", version(own)));
+        }
         let client = counted_as(client);
         if !lock(&self.used).clients.insert(client) {
             return Err("another NAT check of this address runs here; repeat this one after it".into());
         }
         let mut reservation = Reservation { pool: self, client, first: None };
         let Some(ports) = &self.places.ports else {
-            let (endpoints, sockets) = self.any_ports().map_err(|e| format!("no ports are free: {e}"))?;
+            let (endpoints, sockets) = any_ports(addresses).map_err(|e| format!("no ports are free: {e}"))?;
             return Ok((reservation, endpoints, sockets));
         };
         let pairs = ports.clone().filter(|port| port % 2 == 0 && ports.contains(&(port + 1)));
@@ -81,7 +91,7 @@ impl Pool {
             }
             reservation.release();
             reservation.first = Some(first);
-            let endpoints = Endpoints { addresses: self.places.addresses.clone(), ports: [first, first + 1] };
+            let endpoints = Endpoints { addresses: addresses.clone(), ports: [first, first + 1] };
             // Another program may have one of them.
             if let Ok(sockets) = open(&endpoints) {
                 return Ok((reservation, endpoints, sockets));
@@ -89,20 +99,19 @@ impl Pool {
         }
         Err("all ports for NAT checks are in use; repeat this one later".into())
     }
+}
 
-    fn any_ports(&self) -> io::Result<(Endpoints, Vec<Sockets>)> {
-        let addresses = self.places.addresses.clone();
-        let first = *addresses.first().ok_or(io::ErrorKind::AddrNotAvailable)?;
-        let mut tries = 0;
-        loop {
-            let free = [UdpSocket::bind((first, 0))?, UdpSocket::bind((first, 0))?];
-            let ports = [free[0].local_addr()?.port(), free[1].local_addr()?.port()];
-            drop(free);
-            let endpoints = Endpoints { addresses: addresses.clone(), ports };
-            match open(&endpoints) {
-                Err(e) if e.kind() == io::ErrorKind::AddrInUse && tries < TRIES => tries += 1,
-                other => return other.map(|sockets| (endpoints, sockets)),
-            }
+fn any_ports(addresses: Vec<IpAddr>) -> io::Result<(Endpoints, Vec<Sockets>)> {
+    let first = *addresses.first().ok_or(io::ErrorKind::AddrNotAvailable)?;
+    let mut endpoints = Endpoints { addresses, ports: [0; 2] };
+    let mut tries = 0;
+    loop {
+        let free = [UdpSocket::bind((first, 0))?, UdpSocket::bind((first, 0))?];
+        endpoints.ports = [free[0].local_addr()?.port(), free[1].local_addr()?.port()];
+        drop(free);
+        match open(&endpoints) {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse && tries < TRIES => tries += 1,
+            other => return other.map(|sockets| (endpoints, sockets)),
         }
     }
 }
@@ -144,9 +153,10 @@ fn open(endpoints: &Endpoints) -> io::Result<Vec<Sockets>> {
 ///
 /// # Errors
 /// Those of socket(2) and bind(2).
-pub fn shared_tcp(own: SocketAddrV4) -> io::Result<rustix::fd::OwnedFd> {
+pub fn shared_tcp(own: SocketAddr) -> io::Result<rustix::fd::OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    let family = if own.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     sockopt::set_socket_reuseport(&socket, true)?;
     bind(&socket, &own)?;
@@ -155,35 +165,50 @@ pub fn shared_tcp(own: SocketAddrV4) -> io::Result<rustix::fd::OwnedFd> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
     use super::*;
+
+    const OWN: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     #[test]
     fn each_client_has_two_ports_until_it_ends() {
-        let places = NatPorts {
-            addresses: vec![Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 0, 0, 2)],
-            ports: Some(23_457..=23_462),
-        };
-        let pool = Pool::new(places);
-        let client = |n: u8| IpAddr::from([192, 0, 2, n]);
+        let addresses = vec![OWN, Ipv4Addr::new(127, 0, 0, 2).into()];
+        let pool = Pool::new(NatPorts { addresses, ports: Some(23_457..=23_462) });
+        let take = |n: u8| pool.take(IpAddr::from([192, 0, 2, n]), OWN);
         // 23458 and 23459, 23460 and 23461.
-        let one = pool.take(client(1)).unwrap();
+        let one = take(1).unwrap();
         assert_eq!(one.1.ports, [23_458, 23_459]);
         assert_eq!(one.2.len(), 4);
-        assert!(pool.take(client(1)).unwrap_err().contains("another NAT check"));
-        let two = pool.take(client(2)).unwrap();
+        assert!(take(1).unwrap_err().contains("another NAT check"));
+        let two = take(2).unwrap();
         assert_eq!(two.1.ports, [23_460, 23_461]);
-        assert!(pool.take(client(3)).unwrap_err().contains("in use"));
+        assert!(take(3).unwrap_err().contains("in use"));
         drop(one);
-        assert_eq!(pool.take(client(3)).unwrap().1.ports, [23_458, 23_459]);
+        assert_eq!(take(3).unwrap().1.ports, [23_458, 23_459]);
         drop(two);
-        assert_eq!(pool.take(client(2)).unwrap().1.ports, [23_458, 23_459]);
+        assert_eq!(take(2).unwrap().1.ports, [23_458, 23_459]);
     }
 
     #[test]
     fn any_free_ports_will_do() {
-        let pool = Pool::new(NatPorts { addresses: vec![Ipv4Addr::LOCALHOST], ports: None });
-        let (_place, endpoints, sockets) = pool.take(IpAddr::from([192, 0, 2, 1])).unwrap();
+        let pool = Pool::new(NatPorts { addresses: vec![OWN], ports: None });
+        let (_place, endpoints, sockets) = pool.take(IpAddr::from([192, 0, 2, 1]), OWN).unwrap();
         assert_eq!((endpoints.all().count(), sockets.len()), (2, 2));
         assert_ne!(endpoints.ports[0], endpoints.ports[1]);
+    }
+
+    #[test]
+    fn a_client_has_addresses_of_its_version() {
+        let v6 = IpAddr::V6(Ipv6Addr::LOCALHOST);
+        let pool = Pool::new(NatPorts { addresses: vec![OWN, v6], ports: None });
+        let mapped = IpAddr::V6(Ipv4Addr::LOCALHOST.to_ipv6_mapped());
+        for (own, expected) in [(OWN, OWN), (mapped, OWN), (v6, v6)] {
+            let (_place, endpoints, sockets) = pool.take(IpAddr::from([192, 0, 2, 1]), own).unwrap();
+            assert_eq!((endpoints.addresses, sockets.len()), (vec![expected], 2));
+        }
+        let pool = Pool::new(NatPorts { addresses: vec![OWN], ports: None });
+        let reason = pool.take(IpAddr::from([192, 0, 2, 1]), v6).unwrap_err();
+        assert!(reason.contains("no IPv6 address"), "{reason}");
     }
 }

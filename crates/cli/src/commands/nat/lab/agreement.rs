@@ -1,7 +1,7 @@
 //! Every gateway of the lab as others see it: coturn's client (RFC 5780) and stun-client (RFC 3489), beside the experiments of the
 //! lab, `weir nat check --stun` and `weir nat check SERVER`.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Command;
 use std::sync::Arc;
 
@@ -83,7 +83,7 @@ impl<'a> Hosts<'a> {
 
     /// The experiments of `weir nat check --stun`; `None` if there is no answer.
     fn by_stun(&self) -> Option<NatKind> {
-        let server = SocketAddrV4::new(self.outside[0], STUN);
+        let server = SocketAddr::from((self.outside[0], STUN));
         let seen = self.near.run(|| stun::measure(&mut UdpExchange::default(), server)).unwrap();
         seen.ok().map(|(_, observations)| Table::of(&observations).kind)
     }
@@ -116,7 +116,7 @@ impl<'a> Hosts<'a> {
         let config = Config { key: None, iperf3: false, iperf3_json: false, log: Arc::new(|_| {}) };
         let at = SocketAddr::new(self.outside[0].into(), OWN_PORT);
         let open = || Server::open(at, weir_probe::Limits::default(), config);
-        let ports = NatPorts { addresses: self.outside.to_vec(), ports: Some(CHECKS) };
+        let ports = NatPorts { addresses: self.outside.map(IpAddr::from).to_vec(), ports: Some(CHECKS) };
         let server = self.away.run(open).unwrap().unwrap().with_nat(ports);
         let stop = Stop::default();
         let check = || {
