@@ -6,14 +6,17 @@ use weir_bpf::{ProgramFd, RunStatistics, count_run_time};
 
 /// How long the kernel takes the time of runs, which slows each of them down a little.
 const TIMED: Duration = Duration::from_millis(20);
-/// Time between two such looks, ns.
+/// Time between two such looks, ns: as long as the load seems to fit, and where it does not.
 const EVERY_NS: u64 = 5_000_000_000;
+const SOON_NS: u64 = 500_000_000;
 /// Runs that a look must have to say anything.
 const LEAST_RUNS: u64 = 20;
 /// The sample aims below the budget, so that it does not change with every look.
 const AIM: f64 = 0.85;
-/// It grows only where the load is below this share of the budget, and at most so much at a time.
+/// It grows only where the load was below this share of the budget at so many looks in turn, and at most so much at a time: a load
+/// that comes and goes is the usual one.
 const IDLE: f64 = 0.6;
+const IDLE_LOOKS: u32 = 4;
 const GROWTH: f64 = 2.0;
 /// The smallest sample: looking at packets has a cost that no sample lowers.
 const SMALLEST: f64 = 1.0 / 1024.0;
@@ -36,13 +39,22 @@ pub(crate) struct Budget {
     ceiling: f64,
     share: f64,
     last: Option<Cost>,
-    /// Time, ns, and packets of the last look.
+    /// Time, ns, and packets of the last look, and of the last call.
     looked: (u64, u64),
+    called: (u64, u64),
+    /// Looks in turn that found the load below [`IDLE`].
+    idle_looks: u32,
+}
+
+/// Packets per second between two moments.
+fn rate((then, before): (u64, u64), (now, packets): (u64, u64)) -> f64 {
+    packets.saturating_sub(before) as f64 / (now.saturating_sub(then).max(1) as f64 / 1e9)
 }
 
 impl Budget {
     pub(crate) fn new(most: Option<f64>, ceiling: f64, now: u64) -> Self {
-        Budget { most, ceiling, share: ceiling, last: None, looked: (now, 0) }
+        let begun = (now, 0);
+        Budget { most, ceiling, share: ceiling, last: None, looked: begun, called: begun, idle_looks: 0 }
     }
 
     pub(crate) fn most(&self) -> Option<f64> {
@@ -60,25 +72,29 @@ impl Budget {
 
     /// Looks again, if it is time: `packets` have come since the beginning. True if the sample changed.
     pub(crate) fn look(&mut self, program: &ProgramFd, now: u64, packets: u64) -> bool {
-        let (then, before) = self.looked;
-        // The first look is after the first second, with all flows.
-        let due = if self.last.is_none() { EVERY_NS / 10 } else { EVERY_NS };
-        if self.most.is_none() || now.saturating_sub(then) < due {
+        let Some(most) = self.most else { return false };
+        let (since_call, since_look) = (rate(self.called, (now, packets)), rate(self.looked, (now, packets)));
+        self.called = (now, packets);
+        let is_much = self.last.is_none_or(|cost| cost.packet_ns * since_call / 1e9 > most);
+        let due = if is_much { SOON_NS } else { EVERY_NS };
+        if now.saturating_sub(self.looked.0) < due {
             return false;
         }
         self.looked = (now, packets);
-        // Without the statistics (Linux 5.8) nothing is known, and the reading says so.
-        let Some(packet_ns) = time_runs(program) else { return false };
-        let rate = packets.saturating_sub(before) as f64 / (now.saturating_sub(then) as f64 / 1e9);
+        // Too few packets to time are no load. Without the statistics (Linux 5.8) nothing is known, and the reading says so.
+        let known = time_runs(program).or(self.last.map(|cost| cost.packet_ns));
+        let Some(packet_ns) = known else { return false };
+        let rate = if is_much { since_call } else { since_look };
         self.adapt(Cost { packet_ns, core: packet_ns * rate / 1e9 })
     }
 
     fn adapt(&mut self, cost: Cost) -> bool {
         self.last = Some(cost);
         let Some(most) = self.most else { return false };
+        self.idle_looks = if cost.core < IDLE * most { self.idle_looks + 1 } else { 0 };
         let wanted = if cost.core > most {
             self.share * AIM * most / cost.core
-        } else if cost.core < IDLE * most {
+        } else if self.idle_looks >= IDLE_LOOKS {
             self.share * (AIM * most / cost.core.max(f64::MIN_POSITIVE)).min(GROWTH)
         } else {
             self.share
@@ -89,7 +105,7 @@ impl Budget {
     }
 }
 
-/// Time for one run, ns; `None` if too few came, or this kernel does not tell.
+/// The time of one run, ns; `None` if too few came, or this kernel does not tell.
 fn time_runs(program: &ProgramFd) -> Option<f64> {
     let counting = count_run_time().ok()?;
     let before = program.statistics().ok()?;
@@ -111,7 +127,7 @@ mod tests {
     /// A gateway of so many packets per second, whose programs take a time that the sample lowers, and one that it does not.
     fn settled(rate: f64, fixed_ns: f64, tracked_ns: f64, ceiling: f64) -> (f64, Cost) {
         let mut budget = Budget::new(Some(0.02), ceiling, 0);
-        for _ in 0..40 {
+        for _ in 0..100 {
             let packet_ns = fixed_ns + budget.share() * tracked_ns;
             budget.adapt(Cost { packet_ns, core: packet_ns * rate / 1e9 });
         }
@@ -146,6 +162,9 @@ mod tests {
         let mut budget = Budget::new(Some(0.02), 1.0, 0);
         assert!(budget.adapt(Cost { packet_ns: 200.0, core: 0.2 }));
         assert!((budget.share() - 0.085).abs() < 1e-9);
+        for _ in 1..IDLE_LOOKS {
+            assert!(!budget.adapt(Cost { packet_ns: 200.0, core: 0.001 }));
+        }
         assert!(budget.adapt(Cost { packet_ns: 200.0, core: 0.001 }));
         assert!((budget.share() - 0.17).abs() < 1e-9);
         // Between the two bounds it stays.

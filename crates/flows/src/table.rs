@@ -11,6 +11,9 @@ use crate::shared::{
     WeirUdpSlot,
 };
 
+/// Directions outside of the sample are forgotten after a time of so many bits of nanoseconds: 34 s.
+const PERIOD_BITS: u32 = 35;
+
 /// How long a flow stays in the table without a packet, ns: after its end, without an answer to its SYN, and otherwise.
 const AFTER_END: u64 = 5_000_000_000;
 const OPENING: u64 = 30_000_000_000;
@@ -233,7 +236,9 @@ impl Table {
 
     /// Reads all, and removes flows that are over. `now` is CLOCK_MONOTONIC, ns.
     pub(crate) fn read(&mut self, now: u64) -> Result<Contents> {
-        let share = self.sample.get(0).share;
+        let sample = self.sample.get(0);
+        let share = sample.share;
+        self.sample.set(0, WeirSample { period: (now >> PERIOD_BITS) as u32, ..sample });
         let tcp = self.tcp.read(now, &self.removed, share)?;
         let udp = self.udp.read(now, &self.removed, share)?;
         Ok(Contents { tcp, udp, verdicts: self.verdicts()? })
@@ -242,7 +247,12 @@ impl Table {
     /// Sets which share of all flows is tracked. Those that are no longer in the sample leave at the next reading.
     pub(crate) fn set_share(&self, share: f64) {
         let share = (share * f64::from(u32::MAX)) as u32;
-        self.sample.set(0, WeirSample { share, unused: 0 });
+        self.sample.set(0, WeirSample { share, ..self.sample.get(0) });
+    }
+
+    /// Tells whether each packet has a header of Ethernet. If not, those outside of the sample take longer.
+    pub(crate) fn set_ethernet(&self, is_ethernet: bool) {
+        self.sample.set(0, WeirSample { is_ethernet: is_ethernet.into(), ..self.sample.get(0) });
     }
 
     /// ICMP errors by sender and kind.

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use weir_bpf::{Attached, Direction, Loader, Object, ProgramFd, attach_tcx_first};
+use weir_netlink::Link;
 use weir_text::order;
 
 use crate::budget::Budget;
@@ -129,6 +130,7 @@ impl Watch {
         let table = Table::new(&object)?;
         table.set_share(options.share);
         let program = object.program("flows_in")?;
+        table.set_ethernet(links.iter().all(Link::has_ethernet_header));
         let mut attached = BTreeMap::new();
         let mut interfaces = BTreeMap::new();
         for link in links {
@@ -163,6 +165,7 @@ impl Watch {
     pub fn follow_interfaces(&mut self) -> Result<bool> {
         self.own = interfaces::addresses()?;
         let links = interfaces::present(&self.options.interfaces)?;
+        self.table.set_ethernet(links.iter().all(Link::has_ethernet_header));
         let before = self.attached.len();
         self.attached.retain(|index, _| links.iter().any(|link| link.index == *index));
         let mut changed = self.attached.len() != before;

@@ -28,6 +28,14 @@ extern struct nf_conn *bpf_skb_ct_lookup(struct __sk_buff *skb, struct bpf_sock_
 					 struct bpf_ct_opts *opts, __u32 opts_size) __ksym __weak;
 extern void bpf_ct_release(struct nf_conn *ct) __ksym __weak;
 
+// The packet in work. The verifier knows no values of maps: it then need not follow each way that led here.
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct weir_work);
+} work SEC(".maps");
+
 #include "number.h"
 #include "judge.h"
 #include "options.h"
@@ -60,7 +68,7 @@ __noinline int follow_other(struct __sk_buff *skb)
 	return follow_error(skb, w);
 }
 
-static __always_inline enum weir_verdict follow_flow(struct __sk_buff *skb)
+static __always_inline enum weir_verdict follow_flow(struct __sk_buff *skb, __u64 mark)
 {
 	__u32 *known, at = 0;
 	struct weir_work *w = bpf_map_lookup_elem(&work, &at);
@@ -73,10 +81,9 @@ static __always_inline enum weir_verdict follow_flow(struct __sk_buff *skb)
 	if (!w)
 		return WEIR_NO_ROOM;
 	__builtin_memset(w, 0, sizeof(*w));
+	w->mark = mark;
 	p = &w->packet;
 	verdict = read_packet(skb, &w->ends, p);
-	if (is_outside(skb))
-		return WEIR_UNSAMPLED;
 	if (verdict == WEIR_OTHER_PROTOCOL)
 		return follow_other(skb);
 	if (verdict != WEIR_JUDGED)
@@ -107,7 +114,8 @@ static __always_inline enum weir_verdict follow_flow(struct __sk_buff *skb)
 SEC("tc")
 int flows_in(struct __sk_buff *skb)
 {
-	__u32 at = follow_flow(skb);
+	__u64 mark = mark_of(skb);
+	__u32 at = is_outside(mark) ? WEIR_UNSAMPLED : follow_flow(skb, mark);
 	struct weir_count *mine = bpf_map_lookup_elem(&counts, &at);
 
 	if (mine) {

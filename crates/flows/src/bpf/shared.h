@@ -81,6 +81,10 @@ struct weir_config {
 struct weir_sample {
 	// A flow is in it if its draw is at most this.
 	__u32 share;
+	// Changes every half minute.
+	__u32 period;
+	// 1: each packet has a header of Ethernet.
+	__u32 is_ethernet;
 	__u32 unused;
 };
 
