@@ -126,6 +126,11 @@ const fn of_network(name: &'static str, help: &'static str) -> Metric {
 static FLOWS: Metric = Metric::gauge("flows", &[], "TCP flows in the table.");
 static CAPACITY: Metric = Metric::gauge("flows_capacity", &[], "TCP flows that the table has room for.");
 static SAMPLE: Metric = Metric::gauge("flows_sample_ratio", &[], "Share of all flows that is tracked.");
+static CORE: Metric = Metric::gauge(
+    "flows_core_ratio",
+    &[],
+    "Share of one core that looking at packets takes; --budget is the most.",
+);
 static UNANSWERED: Metric =
     Metric::gauge("flows_unanswered_syns", &[], "SYNs of flows that have no answer yet, or never had one.");
 static PACKETS: Metric = Metric::counter(
@@ -160,6 +165,7 @@ pub(crate) static GROUP: Group = Group {
         &FLOWS,
         &CAPACITY,
         &SAMPLE,
+        &CORE,
         &UNANSWERED,
         &PACKETS,
         &COUNTERS[0].0,
@@ -208,6 +214,9 @@ pub fn flows(page: &mut Page, reading: &Reading, names: &mut Names) {
     page.single(&FLOWS, reading.flows_now as f64);
     page.single(&CAPACITY, f64::from(reading.capacity));
     page.single(&SAMPLE, reading.sample_share);
+    if let Some(core) = reading.core_share {
+        page.single(&CORE, core);
+    }
     page.single(&UNANSWERED, reading.all.unanswered_syns as f64);
     let not = &reading.not_tracked;
     let mut packets = page.family(&PACKETS);

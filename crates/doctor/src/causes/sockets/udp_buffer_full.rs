@@ -1,6 +1,6 @@
 //! A UDP socket has no room for what comes.
 
-use weir_text::order;
+use weir_text::{order, units};
 
 use super::fixes::pid;
 use crate::causes::{Cause, EvidenceView, Group};
@@ -50,6 +50,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     finding.claims = view.claims(namespace, &taken, "udp.RcvbufErrors", counted);
     finding.missing = view.missing(namespace, &[Plane::Sockets]);
     finding.confidence = if losing.is_empty() { Confidence::Medium } else { Confidence::High };
+    let lost = units::count(lost);
     finding.summary = format!("{lost} datagrams found the receive buffer of their socket full.");
     for name in ["udp.RcvbufErrors", "udp6.RcvbufErrors"] {
         finding.grew(namespace, name, "datagrams dropped");
@@ -69,7 +70,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     }
     if let Some(worst) = losing.first() {
         finding.object = named(worst);
-        let how = if is_full(worst) { "is full still" } else { "was full in bursts" };
+        let how = if is_full(worst) { "is still full" } else { "was full in bursts" };
         finding.summary =
             format!("{lost} datagrams were lost: the receive buffer of {} {how}.", finding.object);
         finding.fixes = fixes(view, worst);
