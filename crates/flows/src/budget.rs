@@ -44,6 +44,8 @@ pub(crate) struct Budget {
     called: (u64, u64),
     /// Looks in turn that found the load below [`IDLE`].
     idle_looks: u32,
+    /// Why the time of runs cannot be taken.
+    untimed: Option<String>,
 }
 
 /// Packets per second between two moments.
@@ -54,7 +56,16 @@ fn rate((then, before): (u64, u64), (now, packets): (u64, u64)) -> f64 {
 impl Budget {
     pub(crate) fn new(most: Option<f64>, ceiling: f64, now: u64) -> Self {
         let begun = (now, 0);
-        Budget { most, ceiling, share: ceiling, last: None, looked: begun, called: begun, idle_looks: 0 }
+        Budget {
+            most,
+            ceiling,
+            share: ceiling,
+            last: None,
+            looked: begun,
+            called: begun,
+            idle_looks: 0,
+            untimed: None,
+        }
     }
 
     pub(crate) fn most(&self) -> Option<f64> {
@@ -70,6 +81,11 @@ impl Budget {
         self.last
     }
 
+    /// Why the budget has no effect, if the kernel does not take the time of runs for this process.
+    pub(crate) fn untimed(&self) -> Option<&str> {
+        self.untimed.as_deref()
+    }
+
     /// Looks again, if it is time: `packets` have come since the beginning. True if the sample changed.
     pub(crate) fn look(&mut self, program: &ProgramFd, now: u64, packets: u64) -> bool {
         let Some(most) = self.most else { return false };
@@ -81,8 +97,10 @@ impl Budget {
             return false;
         }
         self.looked = (now, packets);
-        // Too few packets to time are no load. Without the statistics (Linux 5.8) nothing is known, and the reading says so.
-        let known = time_runs(program).or(self.last.map(|cost| cost.packet_ns));
+        let timed = time_runs(program);
+        self.untimed = timed.as_ref().err().map(ToString::to_string);
+        // Too few packets to time are no load.
+        let known = timed.ok().flatten().or(self.last.map(|cost| cost.packet_ns));
         let Some(packet_ns) = known else { return false };
         let rate = if is_much { since_call } else { since_look };
         self.adapt(Cost { packet_ns, core: packet_ns * rate / 1e9 })
@@ -105,14 +123,17 @@ impl Budget {
     }
 }
 
-/// The time of one run, ns; `None` if too few came, or this kernel does not tell.
-fn time_runs(program: &ProgramFd) -> Option<f64> {
-    let counting = count_run_time().ok()?;
-    let before = program.statistics().ok()?;
+/// The time of one run, ns; `None` if too few came.
+///
+/// # Errors
+/// Without CAP_SYS_ADMIN, which `bpf_enable_stats` asks for (kernel/bpf/syscall.c), and before Linux 5.8.
+fn time_runs(program: &ProgramFd) -> Result<Option<f64>, weir_bpf::Error> {
+    let counting = count_run_time()?;
+    let before = program.statistics()?;
     std::thread::sleep(TIMED);
-    let after = program.statistics().ok()?;
+    let after = program.statistics()?;
     drop(counting);
-    per_run(before, after)
+    Ok(per_run(before, after))
 }
 
 fn per_run(before: RunStatistics, after: RunStatistics) -> Option<f64> {

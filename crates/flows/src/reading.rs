@@ -33,6 +33,8 @@ pub struct Reading {
     pub core_share: Option<f64>,
     /// Share of one core that the program may take.
     pub core_budget: Option<f64>,
+    /// Why the budget has no effect: the kernel does not take the time of the program for this process.
+    pub budget_unknown: Option<String>,
     /// TCP flows that can be tracked at a time.
     pub capacity: u32,
     /// UDP flows that can be tracked at a time.
@@ -71,6 +73,7 @@ impl Reading {
             packet_ns: None,
             core_share: None,
             core_budget: None,
+            budget_unknown: None,
             capacity: 0,
             udp_capacity: 0,
             flows_now: 0,

@@ -160,6 +160,9 @@ fn remarks(reading: &Reading) -> Vec<(String, Option<Tone>)> {
 
 /// The time that watching takes, and whether a smaller sample keeps it within its budget.
 fn cost(reading: &Reading) -> Option<(String, Option<Tone>)> {
+    if let Some(reason) = &reading.budget_unknown {
+        return Some((format!("--budget has no effect: {reason}"), Some(Tone::Warning)));
+    }
     let (ns, core, budget) = (reading.packet_ns?, reading.core_share?, reading.core_budget?);
     let took = format!("watching takes {ns:.0} ns a packet, {} of a core", units::percent(core));
     let budget_words = units::percent(budget);

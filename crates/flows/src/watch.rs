@@ -239,6 +239,7 @@ impl Watch {
             packet_ns: self.budget.last().map(|cost| cost.packet_ns),
             core_share: self.budget.last().map(|cost| cost.core),
             core_budget: self.budget.most(),
+            budget_unknown: self.budget.untimed().map(str::to_owned),
             capacity,
             udp_capacity: if self.options.udp { udp_capacity } else { 0 },
             flows_now: contents.tcp.all.len() as u64,

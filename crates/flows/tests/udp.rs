@@ -392,3 +392,31 @@ fn root_a_budget_makes_the_sample_smaller() {
     assert!(reading.udp_flows_now + reading.udp_flows_over >= 50, "{reading:?}");
     assert!(reading.all.udp.flows >= 50, "{:?}", reading.all.udp);
 }
+
+/// Without CAP_SYS_ADMIN no time of runs is taken: the sample stays, and the reading says why.
+#[test]
+fn root_a_budget_that_cannot_be_kept_is_told() {
+    if test_needs_root() {
+        return;
+    }
+    let world = PathWorld::new(false, false);
+    let mut watch = world.watch(Options { budget: Some(1e-6), ..Options::default() });
+    let reading = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            // Privileges are of a thread: this one ends here.
+            let mut sets = rustix::thread::capabilities(None).unwrap();
+            sets.effective.remove(rustix::thread::CapabilitySet::SYS_ADMIN);
+            rustix::thread::set_capabilities(None, sets).unwrap();
+            until("the program was looked at", PATIENCE, || {
+                let reading = watch.read().unwrap();
+                reading.budget_unknown.is_some().then_some(reading)
+            })
+        });
+        reader.join().unwrap()
+    });
+    let reason = reading.budget_unknown.as_deref().unwrap();
+    assert!(reason.contains("run time"), "{reason}");
+    assert_eq!((reading.sample_share, reading.packet_ns), (1.0, None));
+    let shown = weir_flows::render(&reading, weir_text::layout::Terminal { width: 100, color: false });
+    assert!(shown.contains("--budget has no effect: "), "{shown}");
+}
