@@ -20,11 +20,11 @@ pub(super) const PAGES: &[Page] = &[
                settings on trial and proves the gain (tune), filters by country and prefix lists (allow), forwards \
                published container ports by BPF (publish), makes the kernel's NAT faster (fastpath), and measures a \
                path to another host (probe, serve, mtu).\n\nData goes to standard output, progress and errors to \
-               standard error. Most commands have --json.\n\nThese commands change this host: `tune apply`, `allow apply`, `publish apply` and `fastpath \
-               apply`, on trial, with their confirm, rollback, remove and restore; `tune prove` and `doctor \
-               selftest --machine`, which restore all values at their end; `lab clean`, which undoes leftovers; \
-               and scenarios with `host-sysctls` or with this machine as a real host. Every other command leaves \
-               it as it is.",
+               standard error. Most commands have --json.\n\nThese commands change this host: `tune apply`, `allow \
+               apply`, `publish apply` and `fastpath apply`, on trial, with their confirm, rollback, remove and \
+               restore; `tune prove` and `doctor selftest --machine`, which restore all values at their end; `lab \
+               clean`, which undoes leftovers; and scenarios with `host-sysctls` or with this machine as a real \
+               host. Every other command leaves it as it is.",
         examples: &[
             "weir bench --preset quick             measure the cost of a NAT instance",
             "weir doctor                           find causes of packet loss in 10 s",
