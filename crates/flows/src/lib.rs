@@ -37,8 +37,9 @@ pub use udp::{Dns, Udp, UdpFlow, UdpKind, UdpSide, UdpState};
 pub use watch::{MOST_FLOWS, Options, Watch};
 
 /// Structs and constants that the program in the kernel and this driver share.
-#[allow(dead_code, unreachable_pub, reason = "made from the C header; each side uses its own part")]
+#[allow(dead_code, unreachable_pub, reason = "made from the C headers; each side uses its own part")]
 pub(crate) mod shared {
+    include!(concat!(env!("OUT_DIR"), "/settings.rs"));
     include!(concat!(env!("OUT_DIR"), "/shared.rs"));
 }
 

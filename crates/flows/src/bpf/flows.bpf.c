@@ -12,6 +12,8 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
+#include "settings.h"
+#include "settings.check.h"
 #include "shared.h"
 #include "shared.check.h"
 #include "weir/ends.h"

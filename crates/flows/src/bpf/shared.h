@@ -14,47 +14,6 @@
 // An answer that takes longer is none, ns: by then a resolver asks again or gives up (resolv.conf(5), timeout).
 #define WEIR_DNS_PATIENCE 5000000000
 
-// The verdict on a packet. Each one is counted with one of them, and all go on unchanged.
-enum weir_verdict {
-	// It belongs to a tracked TCP flow.
-	WEIR_JUDGED,
-	// It belongs to a tracked UDP flow.
-	WEIR_JUDGED_UDP,
-	// Neither IPv4 nor IPv6.
-	WEIR_NOT_IP,
-	// Not addressed to this host on the link.
-	WEIR_NOT_OURS,
-	// With a VLAN tag: it comes again at the interface of that VLAN.
-	WEIR_TAGGED,
-	// Shorter than its headers.
-	WEIR_MALFORMED,
-	// A fragment, or behind IPv6 extension headers.
-	WEIR_FRAGMENT,
-	// Neither TCP nor UDP.
-	WEIR_OTHER_PROTOCOL,
-	// A flow outside of the sample.
-	WEIR_UNSAMPLED,
-	// The table has no room for its flow.
-	WEIR_NO_ROOM,
-	// Too many flows await a first answer.
-	WEIR_OPENING,
-	// A reset or an end of a flow that is not tracked.
-	WEIR_STRAY,
-	// An ICMP error about a tracked flow.
-	WEIR_ERROR,
-	// An ICMP error about anything else.
-	WEIR_STRAY_ERROR,
-	// How many there are.
-	WEIR_VERDICTS,
-};
-
-// Packets and bytes with one verdict.
-struct weir_count {
-	__u64 packets;
-	// As the kernel counts them: with the header of the link.
-	__u64 bytes;
-};
-
 // Addresses and ports of one direction, as its packets come in. IPv4 takes the first word.
 struct weir_ends {
 	__be32 source[4];
@@ -65,40 +24,6 @@ struct weir_ends {
 	__u8 version;
 	__u8 protocol;
 	__u8 unused[2];
-};
-
-// Settings, before the programs are loaded.
-struct weir_config {
-	// Key of the hash that draws the sample.
-	__u64 key;
-	// Flows that may await an answer to their SYN at a time.
-	__u32 opening;
-	// UDP flows that may await a first answer at a time; 0: UDP is not followed.
-	__u32 udp_opening;
-};
-
-// The sample, which the driver may change at any time.
-struct weir_sample {
-	// A flow is in it if its draw is at most this.
-	__u32 share;
-	// Changes every half minute.
-	__u32 period;
-	// 1: each packet has a header of Ethernet.
-	__u32 is_ethernet;
-	__u32 unused;
-};
-
-// Counters of flows that await a first answer: entry 0 of TCP, entry 1 of UDP.
-struct weir_opening {
-	// Made; the programs write it.
-	__u64 made;
-	// Answered or reset; the programs write it.
-	__u64 done;
-};
-
-// The same of those that the driver removed without an answer. It alone writes it.
-struct weir_removed {
-	__u64 opening;
 };
 
 // The parts of a packet that its flow is judged by.

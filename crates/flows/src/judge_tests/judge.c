@@ -7,6 +7,8 @@
 #undef __always_inline
 #define __always_inline inline __attribute__((always_inline))
 
+#include "settings.h"
+#include "settings.check.h"
 #include "shared.h"
 #include "shared.check.h"
 #include "weir/tcp.h"
