@@ -13,6 +13,7 @@ pub mod foreign_source;
 pub mod fragment_tap;
 pub mod frames;
 pub mod icmp_errors;
+pub mod ip_packets;
 pub mod kallsyms;
 pub mod kernel_log;
 pub mod modules;
