@@ -13,6 +13,7 @@ pub mod key;
 mod message;
 pub mod nat;
 pub mod nat64;
+mod readdress;
 pub mod server;
 
 pub use key::Key;

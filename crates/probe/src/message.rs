@@ -43,6 +43,13 @@ pub(crate) enum Ask {
     NatOpen {},
     /// Send this through the NAT; each is answered with [`Tell::NatSent`].
     Nat(NatAsk),
+    /// Raw packets from now on, both ways; answered with [`Tell::NatSent`].
+    NatRawOpen {},
+    /// From now on, the ports of the check answer no segments of TCP (`silent`), so that raw ones can be exchanged; or do so again.
+    /// Answered with [`Tell::NatSent`].
+    NatTcp { silent: bool },
+    /// Send this packet through the NAT, in hexadecimal from its IP header on; each is answered with [`Tell::NatSent`].
+    NatRaw { packet: String },
     /// This end is done: what did you see?
     Finish,
 }
@@ -100,6 +107,9 @@ pub(crate) enum Tell {
         addresses: Vec<IpAddr>,
         own: Option<u8>,
         ports: [u16; 2],
+        /// The server knows [`Ask::NatRawOpen`]. Older ones do not say.
+        #[serde(default)]
+        knows_raw: bool,
     },
     /// A packet with the check's number came.
     NatArrived {
@@ -111,7 +121,9 @@ pub(crate) enum Tell {
         /// The mark by which it is known, in hexadecimal.
         mark: String,
     },
-    /// The answer to [`Ask::Nat`]: why it was not sent, in words, if it was not.
+    /// A raw packet of the check came: in hexadecimal from its IP header on.
+    NatRawArrived { packet: String },
+    /// The answer to [`Ask::Nat`] and its like: why it was not done, in words, if it was not.
     NatSent { refused: Option<String> },
     /// The end of a NAT check: bytes with their headers.
     NatClosed { received_bytes: u64, sent_bytes: u64 },

@@ -3,6 +3,9 @@
 //! A check is part of a conversation ([`crate::message`]): the server gives it two ports on each of its addresses, and a number that
 //! begins every packet. The server sends through the NAT only where a packet with that number came from, and fewer bytes than came
 //! from there ([`Account`]).
+//!
+//! If both ends have the privilege and the key, they also exchange raw packets: ICMP, fragments, and other protocols. Those go only
+//! to places from which raw packets with the check's mark came, and their number is bounded.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,6 +15,10 @@ pub const MAGIC: [u8; 8] = *b"weirNAT1";
 pub const HEAD: usize = 17;
 /// Longest mark, bytes.
 pub const MARK: usize = 32;
+/// Longest raw packet of either end, bytes: what every Ethernet carries.
+pub const LONGEST_RAW: usize = 1_500;
+/// Other protocols of raw packets than UDP, TCP and ICMP: DCCP, GRE, ESP, SCTP and UDP-Lite.
+pub const OTHER_PROTOCOLS: [u8; 5] = [33, 47, 50, 132, 136];
 /// Bytes that a client sends over each connection of TCP: they pay for connections that the server tries to open.
 pub const STREAM: usize = 2_560;
 /// Header of UDP, bytes.
@@ -29,6 +36,12 @@ pub fn datagram(to: IpAddr) -> usize {
 /// The version of IP, in words.
 pub(crate) fn version(address: IpAddr) -> &'static str {
     if address.is_ipv4() { "IPv4" } else { "IPv6" }
+}
+
+/// The first bytes of the data of a check's raw packets. The first two are the lower half of the sequence number of its SYNs, too.
+pub fn raw_mark(number: u64) -> [u8; 4] {
+    let [mark @ .., _, _, _, _] = number.to_be_bytes();
+    mark
 }
 
 /// An address and port alone: not the flow label and the interface that IPv6 adds.

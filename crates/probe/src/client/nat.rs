@@ -9,8 +9,9 @@ use super::{Error, PATIENCE, Visit, out_of_turn};
 use crate::frame::{Line, MOST_FROM_SERVER};
 use crate::key::{from_hex_up_to, to_hex};
 use crate::message::{Ask, NatAsk, Tell};
-use crate::nat::{At, Endpoints, MARK, Transport};
+use crate::nat::{At, Endpoints, LONGEST_RAW, MARK, Transport, raw_mark};
 use crate::nat64::Prefix64;
+use crate::readdress::readdress;
 
 /// A packet of this client, as the server saw it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +47,11 @@ pub struct NatCheck {
     /// Words of this end that the server has not answered.
     open: u32,
     arrived: VecDeque<Arrived>,
+    /// Why there are no raw packets, as far as it is known.
+    raw: Result<(), String>,
+    /// The server's own addresses where this client knows others, and those.
+    names: Vec<(IpAddr, IpAddr)>,
+    arrived_raw: VecDeque<Vec<u8>>,
 }
 
 impl NatCheck {
@@ -57,8 +63,10 @@ impl NatCheck {
         let line = Line::new(&visit.socket, MOST_FROM_SERVER)?;
         let begun = Instant::now();
         line.say(&Ask::NatOpen {}, PATIENCE).map_err(Error::Gone)?;
-        let (number, own, mut addresses, ports) = match line.hear(PATIENCE).map_err(Error::Gone)? {
-            Tell::NatOpened { number, own, addresses, ports } => (number, own, addresses, ports),
+        let (number, own, mut addresses, ports, knows_raw) = match line.hear(PATIENCE).map_err(Error::Gone)? {
+            Tell::NatOpened { number, own, addresses, ports, knows_raw } => {
+                (number, own, addresses, ports, knows_raw)
+            }
             Tell::Refused { reason } => return Err(Error::Refused(reason)),
             _ => return Err(Error::Gone(out_of_turn())),
         };
@@ -67,9 +75,26 @@ impl NatCheck {
             return Err(Error::Gone(out_of_turn()));
         }
         let own = own.map(usize::from);
+        let real = addresses.clone();
         let prefix = rename(&mut addresses, own, visit.server.ip().to_canonical())?;
-        let endpoints = Endpoints { addresses, ports };
-        Ok(NatCheck { visit, number, endpoints, prefix, round_trip, open: 0, arrived: VecDeque::new() })
+        let raw = match () {
+            () if !knows_raw => Err("the server is older and has no raw packets".to_owned()),
+            () if prefix.is_some() => Err("NAT64 is on the way".to_owned()),
+            () => Ok(()),
+        };
+        let names = real.into_iter().zip(addresses.iter().copied()).filter(|(real, known)| real != known);
+        Ok(NatCheck {
+            visit,
+            names: names.collect(),
+            number,
+            endpoints: Endpoints { addresses, ports },
+            prefix,
+            round_trip,
+            open: 0,
+            arrived: VecDeque::new(),
+            raw,
+            arrived_raw: VecDeque::new(),
+        })
     }
 
     /// The server's endpoints.
@@ -111,8 +136,59 @@ impl NatCheck {
     ) -> Result<(), Error> {
         let to = self.prefix.map_or(to, |prefix| prefix.real(to));
         let ask = NatAsk { transport, answer, at: (at.address, at.port), to, mark: to_hex(mark) };
+        self.ask(&Ask::Nat(ask))
+    }
+
+    /// Asks the server for raw packets, from now on. An `Err` inside has the reason why there are none.
+    ///
+    /// # Errors
+    /// The server is gone.
+    pub fn open_raw(&mut self) -> Result<Result<(), String>, Error> {
+        if self.raw.is_ok() {
+            self.settle()?;
+            self.ask(&Ask::NatRawOpen {})?;
+            match self.settle() {
+                Err(Error::Refused(reason)) => self.raw = Err(reason),
+                other => other?,
+            }
+        }
+        Ok(self.raw.clone())
+    }
+
+    /// Asks the server not to answer segments of TCP on the ports of this check, or to answer them again. A refusal is an error of
+    /// [`NatCheck::hear`].
+    ///
+    /// # Errors
+    /// The server is gone.
+    pub fn set_tcp_silent(&mut self, silent: bool) -> Result<(), Error> {
+        self.ask(&Ask::NatTcp { silent })?;
+        self.settle()
+    }
+
+    /// The first bytes of the data of raw packets. By them the server knows those of this check.
+    pub fn raw_mark(&self) -> [u8; 4] {
+        raw_mark(self.number)
+    }
+
+    /// Asks the server to send a packet, from its IP header on. A refusal is an error of [`NatCheck::hear`].
+    ///
+    /// # Errors
+    /// The server is gone.
+    pub fn send_raw(&mut self, packet: &[u8]) -> Result<(), Error> {
+        let mut packet = packet.to_vec();
+        let back: Vec<_> = self.names.iter().map(|(real, known)| (*known, *real)).collect();
+        readdress(&mut packet, &back);
+        self.ask(&Ask::NatRaw { packet: to_hex(&packet) })
+    }
+
+    /// The next raw packet that came to the server and was heard of.
+    pub fn raw_arrival(&mut self) -> Option<Vec<u8>> {
+        self.arrived_raw.pop_front()
+    }
+
+    fn ask(&mut self, ask: &Ask) -> Result<(), Error> {
         let line = Line::new(&self.visit.socket, MOST_FROM_SERVER)?;
-        line.say(&Ask::Nat(ask), PATIENCE).map_err(Error::Gone)?;
+        line.say(ask, PATIENCE).map_err(Error::Gone)?;
         self.open += 1;
         Ok(())
     }
@@ -156,6 +232,12 @@ impl NatCheck {
                 let from = self.prefix.map_or(from, |prefix| prefix.known(from));
                 self.arrived.push_back(Arrived { transport, at: At { address, port }, from, mark });
             }
+            Tell::NatRawArrived { packet } => {
+                let packet = from_hex_up_to(&packet, LONGEST_RAW);
+                let mut packet = packet.ok_or_else(|| Error::Gone(out_of_turn()))?;
+                readdress(&mut packet, &self.names);
+                self.arrived_raw.push_back(packet);
+            }
             Tell::NatSent { refused } if self.open > 0 => {
                 self.open -= 1;
                 if let Some(reason) = refused {
@@ -179,7 +261,7 @@ impl NatCheck {
         loop {
             match line.hear(PATIENCE).map_err(Error::Gone)? {
                 // On their way when the end was asked for.
-                Tell::NatArrived { .. } => {}
+                Tell::NatArrived { .. } | Tell::NatRawArrived { .. } => {}
                 Tell::NatClosed { received_bytes: received, sent_bytes: sent } => {
                     return Ok((self.visit, Bytes { received, sent }));
                 }

@@ -214,7 +214,9 @@ impl Session<'_> {
         let own = self.socket.local_addr().map_err(Error::Io)?.ip();
         let ended = match self.shared.nat.get() {
             Some(pool) => {
-                let check = nat::Check { limits: &self.shared.limits, pool, client: self.peer.ip(), own };
+                let keyed = self.shared.config.key.is_some();
+                let check =
+                    nat::Check { limits: &self.shared.limits, pool, client: self.peer.ip(), own, keyed };
                 check.run(line, self.socket)
             }
             None => Ok(nat::Ended::Refused("NAT checks are not served here: --nat-address".into())),

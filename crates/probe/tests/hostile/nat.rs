@@ -270,6 +270,56 @@ fn garbage_in_a_check_ends_that_conversation_only() {
     }
 }
 
+/// Raw packets need the key. Before they are opened, and to places that sent none, nothing goes out, and the check goes on.
+#[test]
+fn root_raw_packets_need_the_key_and_a_source() {
+    if weir_sys::privilege::test_needs_root() {
+        return;
+    }
+    let key = || Key::new(b"0123456789abcdef").unwrap();
+    let open = |server: &Running, key: Option<&Key>| {
+        NatCheck::open(Visit::begin(server.address, key, &Stop::default()).unwrap()).unwrap()
+    };
+    let server = served(Limits::default(), None);
+    let mut check = open(&server, None);
+    assert!(check.open_raw().unwrap().unwrap_err().contains("--key-file"));
+    check.send_raw(&[0x45; 28]).unwrap();
+    assert!(matches!(check.settle(), Err(Error::Refused(reason)) if reason.contains("not asked for")));
+    let server = served(Limits::default(), Some(key()));
+    let mut check = open(&server, Some(&key()));
+    assert_eq!(check.open_raw().unwrap(), Ok(()));
+    let victim = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for packet in [&[][..], &[0x45; 28], &[0; 1_501]] {
+        check.send_raw(packet).unwrap();
+        assert!(matches!(check.settle(), Err(Error::Refused(_))), "{packet:?}");
+    }
+    // A datagram from the check's own endpoint to a port that sent nothing raw, and then one that did.
+    let from = endpoint(&check, FIRST);
+    let to = own(&victim);
+    let udp = |data: &[u8]| {
+        let mut packet =
+            vec![0x45, 0, 0, 28 + data.len() as u8, 0, 1, 0, 0, 64, 17, 0, 0, 127, 0, 0, 1, 127, 0, 0, 1];
+        packet.extend(from.port().to_be_bytes());
+        packet.extend(to.port().to_be_bytes());
+        packet.extend((8 + data.len() as u16).to_be_bytes());
+        packet.extend([0; 2]);
+        packet.extend(data);
+        packet
+    };
+    check.send_raw(&udp(b"x")).unwrap();
+    assert!(matches!(check.settle(), Err(Error::Refused(reason)) if reason.contains("nothing has come")));
+    assert_eq!(received(&victim), (0, 0));
+    victim.send_to(&[&check.raw_mark()[..], b"0001"].concat(), from).unwrap();
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while check.raw_arrival().is_none() {
+        assert!(std::time::Instant::now() < deadline, "nothing came");
+        check.hear().unwrap();
+    }
+    check.send_raw(&udp(b"x")).unwrap();
+    check.settle().unwrap();
+    assert_eq!(received(&victim), (1, 1));
+}
+
 #[test]
 fn a_check_that_goes_to_sleep_is_ended() {
     let limits = Limits { idle: Duration::from_millis(300), ..Limits::default() };

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -10,6 +10,7 @@ use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 use rustix::net::accept_with;
 use weir_sys::datagram_filter::{self, Start};
+use weir_sys::ip_packets::admit_none;
 
 use super::account::{Mappings, Pace};
 use super::pool::{Sockets, shared_tcp};
@@ -57,13 +58,13 @@ struct Dialled {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Ends {
-    number: u64,
+    pub(super) number: u64,
     sockets: Vec<Sockets>,
     unknown: Vec<Unknown>,
     known: HashMap<(At, SocketAddr), TcpStream>,
     dialled: Vec<Dialled>,
     pub(super) mappings: Mappings,
-    pace: Pace,
+    pub(super) pace: Pace,
 }
 
 impl Ends {
@@ -88,10 +89,22 @@ impl Ends {
         }
     }
 
-    /// Waits until something can be read here or on the client's connection.
-    pub(super) fn wait(&self, line: BorrowedFd<'_>, patience: Duration) -> io::Result<()> {
-        let mut all = vec![PollFd::from_borrowed_fd(line, PollFlags::IN)];
+    /// Whether the ports answer no segments of TCP.
+    ///
+    /// # Errors
+    /// In words for the client.
+    pub(super) fn set_silent(&self, silent: bool) -> Result<(), String> {
+        let set = |listener: &TcpListener| match silent {
+            true => admit_none(listener),
+            false => datagram_filter::admit_all(listener),
+        };
+        self.sockets.iter().try_for_each(|socket| set(&socket.listener)).map_err(|e| e.to_string())
+    }
+
+    /// Waits until something can be read here or on one of `others`.
+    pub(super) fn wait(&self, others: &[BorrowedFd<'_>], patience: Duration) -> io::Result<()> {
         let read = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        let mut all: Vec<PollFd<'_>> = others.iter().map(|fd| read(*fd)).collect();
         all.extend(self.sockets.iter().flat_map(|s| [read(s.udp.as_fd()), read(s.listener.as_fd())]));
         all.extend(self.unknown.iter().map(|u| read(u.stream.as_fd())));
         let dialling = self.dialled.iter().filter(|d| !d.open);

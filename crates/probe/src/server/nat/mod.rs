@@ -4,6 +4,7 @@
 mod account;
 mod ends;
 mod pool;
+mod raw;
 
 use std::io;
 use std::net::IpAddr;
@@ -18,8 +19,9 @@ pub use pool::{NatPorts, shared_tcp};
 use crate::frame::{Error, Line};
 use crate::key::{self, from_hex_up_to, to_hex};
 use crate::message::{Ask, NatAsk, Tell};
-use crate::nat::{At, MARK};
+use crate::nat::{At, Endpoints, LONGEST_RAW, MARK, raw_mark};
 use ends::Ends;
+use raw::Raw;
 
 /// Time between two looks at what ends by itself.
 const TICK: Duration = Duration::from_millis(200);
@@ -33,6 +35,8 @@ pub(super) struct Check<'a> {
     pub(super) client: IpAddr,
     /// The address of this host that the client talks to.
     pub(super) own: IpAddr,
+    /// The client has proved that it has the key.
+    pub(super) keyed: bool,
 }
 
 /// How a check went on.
@@ -83,10 +87,11 @@ impl Check<'_> {
                 own: self.own_index(&endpoints.addresses),
                 addresses: endpoints.addresses.clone(),
                 ports: endpoints.ports,
+                knows_raw: true,
             },
             patience,
         )?;
-        let total = self.talk(line, socket, &mut ends)?;
+        let total = self.talk(line, socket, &mut ends, &endpoints)?;
         drop((ends, place, memory));
         line.say(&Tell::NatClosed { received_bytes: total.0, sent_bytes: total.1 }, patience)?;
         Ok(Ended::Done(total))
@@ -98,18 +103,32 @@ impl Check<'_> {
         addresses.iter().position(|address| *address == own).map(|n| n as u8)
     }
 
-    fn talk(&self, line: &Line<'_>, socket: impl AsFd, ends: &mut Ends) -> Result<(u64, u64), Broken> {
+    /// Raw packets are not paid for by what came, so they need the key.
+    fn open_raw(&self, endpoints: &Endpoints, ends: &Ends) -> Result<Raw, String> {
+        if !self.keyed {
+            return Err("the server has no key (--key-file)".into());
+        }
+        Raw::open(endpoints, raw_mark(ends.number)).map_err(|e| match e.kind() {
+            io::ErrorKind::PermissionDenied => "the server needs root (CAP_NET_RAW)".into(),
+            _ => format!("the server cannot open packet sockets: {e}"),
+        })
+    }
+
+    fn talk(
+        &self,
+        line: &Line<'_>,
+        socket: impl AsFd,
+        ends: &mut Ends,
+        endpoints: &Endpoints,
+    ) -> Result<(u64, u64), Broken> {
         let patience = self.limits.patience;
         let begun = Instant::now();
         let mut heard = begun;
+        let mut raw: Option<Raw> = None;
         loop {
-            ends.wait(socket.as_fd(), TICK)?;
-            for arrived in ends.receive() {
-                let ends::Arrived { transport, at, from, mark } = arrived;
-                let tell =
-                    Tell::NatArrived { transport, at: (at.address, at.port), from, mark: to_hex(&mark) };
-                line.say(&tell, patience)?;
-            }
+            let fds: Vec<_> = [socket.as_fd()].into_iter().chain(raw.as_ref().map(AsFd::as_fd)).collect();
+            ends.wait(&fds, TICK)?;
+            tell_arrived(line, patience, ends, raw.as_mut())?;
             for _ in 0..TURN {
                 if !line.await_word(Duration::ZERO)? {
                     break;
@@ -119,7 +138,24 @@ impl Check<'_> {
                     Ask::Nat(ask) => {
                         line.say(&Tell::NatSent { refused: sent(ends, &ask).err() }, patience)?
                     }
-                    Ask::Finish => return Ok(ends.mappings.total()),
+                    Ask::NatRawOpen {} => {
+                        let opened = self.open_raw(endpoints, ends).map(|opened| raw = Some(opened));
+                        line.say(&Tell::NatSent { refused: opened.err() }, patience)?
+                    }
+                    Ask::NatTcp { silent } => {
+                        let allowed = raw.as_ref().ok_or("raw packets were not asked for".to_owned());
+                        let refused = allowed.and_then(|_| ends.set_silent(silent)).err();
+                        line.say(&Tell::NatSent { refused }, patience)?
+                    }
+                    Ask::NatRaw { packet } => {
+                        let refused = sent_raw(ends, raw.as_mut(), &packet).err();
+                        line.say(&Tell::NatSent { refused }, patience)?
+                    }
+                    Ask::Finish => {
+                        let (received, sent) = ends.mappings.total();
+                        let (more, also) = raw.as_ref().map_or((0, 0), Raw::total);
+                        return Ok((received + more, sent + also));
+                    }
                     _ => return Err(Broken::Rule("expected finish".into())),
                 }
             }
@@ -131,6 +167,31 @@ impl Check<'_> {
             }
         }
     }
+}
+
+/// Tells the client what has come.
+fn tell_arrived(
+    line: &Line<'_>,
+    patience: Duration,
+    ends: &mut Ends,
+    raw: Option<&mut Raw>,
+) -> Result<(), Error> {
+    for arrived in ends.receive() {
+        let ends::Arrived { transport, at, from, mark } = arrived;
+        let tell = Tell::NatArrived { transport, at: (at.address, at.port), from, mark: to_hex(&mark) };
+        line.say(&tell, patience)?;
+    }
+    for packet in raw.map(Raw::receive).unwrap_or_default() {
+        line.say(&Tell::NatRawArrived { packet: to_hex(&packet) }, patience)?;
+    }
+    Ok(())
+}
+
+fn sent_raw(ends: &mut Ends, raw: Option<&mut Raw>, packet: &str) -> Result<(), String> {
+    let raw = raw.ok_or("raw packets were not asked for")?;
+    let packet = from_hex_up_to(packet, LONGEST_RAW).ok_or("expected a packet")?;
+    std::thread::sleep(ends.pace.wait(Instant::now()));
+    raw.send(&packet)
 }
 
 fn sent(ends: &mut Ends, ask: &NatAsk) -> Result<(), String> {
