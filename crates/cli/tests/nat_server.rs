@@ -70,17 +70,45 @@ fn root_the_kernels_nat_from_behind_it() {
         ("tcp-filtering", "fails"),
         ("udp-port-range", "meets"),
         ("udp-overloading", "not-testable"),
-        ("icmp-error-in", "not-testable"),
+        ("icmp-error-in", "meets"),
+        ("icmp-error-checksum", "meets"),
+        ("udp-fragments-reversed", "meets"),
+        ("tcp-simultaneous-open", "meets"),
+        ("tcp-syn-data", "meets"),
+        ("protocol-udp-lite", "fails"),
+        ("tcp-hairpin", "not-testable"),
         ("udp-idle-answered", "not-testable"),
     ] {
         assert_eq!(verdict(&seen, row), expected, "{row}: {seen:#}");
     }
+    assert!(seen["no_raw_packets"].is_null(), "{seen:#}");
     let path = &seen["path"];
     assert_eq!(path["local"], "198.18.0.2");
     assert_eq!(path["endpoints"].as_array().unwrap().len(), 4);
     assert!(path["sent_bytes"].as_u64() < path["received_bytes"].as_u64(), "{path}");
     let page = in_client(&world, &[&check[..], &["--fail-on-must"]].concat());
     assert!(page.stdout.starts_with("port restricted cone (EIM, APDF)\n"), "{}", page.stdout);
+
+    // Without root the rows that need raw packets say so, and the others are the same.
+    let mut command = world.command("ip");
+    command.args([
+        "netns",
+        "exec",
+        "client",
+        "setpriv",
+        "--bounding-set",
+        "-net_raw",
+        "--inh-caps",
+        "-net_raw",
+    ]);
+    command.args([WEIR, "nat"]).args(&check).arg("--json");
+    let unprivileged = documents::read(&world.run(command).expect(0).stdout, "nat-check-server");
+    assert_eq!(unprivileged["no_raw_packets"], "this host needs root (CAP_NET_RAW)", "{unprivileged:#}");
+    for (row, expected) in
+        [("udp-filtering", "fails"), ("icmp-error-in", "not-testable"), ("tcp-syn-data", "not-testable")]
+    {
+        assert_eq!(verdict(&unprivileged, row), expected, "{row}: {unprivileged:#}");
+    }
 
     let seen = json(&world, "nat-ports", &ports);
     assert_eq!(

@@ -129,6 +129,10 @@ impl Ends for Recorder<'_> {
         self.ends.carries_everything()
     }
 
+    fn kernel_answers_pings(&self) -> bool {
+        self.ends.kernel_answers_pings()
+    }
+
     fn first_port(&self) -> u16 {
         self.ends.first_port()
     }
@@ -139,6 +143,10 @@ impl Ends for Recorder<'_> {
 
     fn outside_port(&self, port: u16) -> u16 {
         self.ends.outside_port(port)
+    }
+
+    fn mark(&self) -> [u8; 4] {
+        self.ends.mark()
     }
 
     fn begin(&mut self, experiment: &'static str) {

@@ -90,9 +90,14 @@ pub trait Ends {
         true
     }
 
-    /// Whether they carry any packet, ICMP and half-open connections among them.
+    /// Whether they carry any packet in this experiment, ICMP and half-open connections among them.
     fn carries_everything(&self) -> bool {
         true
+    }
+
+    /// Whether a kernel outside answers echo requests before the ends do.
+    fn kernel_answers_pings(&self) -> bool {
+        false
     }
 
     /// The prefix by which the inside knows addresses of IPv4, if the NAT is between IPv6 and IPv4.
@@ -114,6 +119,11 @@ pub trait Ends {
     /// The outside port that stands for that one, where there are few: two ports that are [`PORT_STEP`] apart differ.
     fn outside_port(&self, port: u16) -> u16 {
         port
+    }
+
+    /// The first bytes of the data of every packet.
+    fn mark(&self) -> [u8; 4] {
+        *b"wnat"
     }
 
     /// An experiment begins: for ends that keep what they carry.

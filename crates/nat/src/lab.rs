@@ -171,11 +171,13 @@ fn packet_in(frame: &[u8]) -> Option<Packet> {
     if ![ethernet::IPV4, ethernet::IPV6].contains(&header.ethertype) {
         return None;
     }
-    let of_the_link = |packet: &Packet| {
-        let kind = packet.icmp_kind().filter(|_| packet.header.source.is_ipv6());
-        kind.is_some_and(|(kind, _)| OF_THE_LINK.contains(&kind))
-    };
-    Packet::read(rest).filter(|packet| !of_the_link(packet))
+    Packet::read(rest).filter(|packet| !is_of_link(packet))
+}
+
+/// Whether a packet keeps a link of IPv6.
+pub(crate) fn is_of_link(packet: &Packet) -> bool {
+    let kind = packet.icmp_kind().filter(|_| packet.header.source.is_ipv6());
+    kind.is_some_and(|(kind, _)| OF_THE_LINK.contains(&kind))
 }
 
 impl Ends for LabEnds {

@@ -30,10 +30,19 @@ pub(crate) const FIRST_PACKETS: &str = "udp-first-packets";
 /// Those of one version of IP.
 pub(crate) const IPV6: &str = "ipv6-path";
 pub(crate) const IDENTIFICATION: &str = "ip-identification";
+/// Those of raw packets, which need no second inside host.
+pub(crate) const ICMP_QUERY: &str = "icmp-query";
+pub(crate) const ICMP_ERRORS: &str = "icmp-errors";
+pub(crate) const IP_FIELDS: &str = "ip-fields";
+pub(crate) const FRAGMENTS: &str = "udp-fragments";
+pub(crate) const OVERLAPPING: &str = "udp-fragments-overlapping";
+pub(crate) const OTHER_PROTOCOLS: &str = "other-protocols";
+pub(crate) const SIMULTANEOUS: &str = "tcp-simultaneous-open";
+pub(crate) const CARRIAGE: &str = "tcp-carriage";
+pub(crate) const SEQUENCE: &str = "tcp-sequence";
+pub(crate) const IDLE: &str = "idle";
 /// Added to the port of a mapping: a port that no experiment of a run has opened.
 const UNOPENED: u16 = 7;
-/// Beginning of the data of every packet.
-const MARK: [u8; 4] = *b"wnat";
 
 /// A transport protocol whose mappings are looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -231,6 +240,16 @@ impl<'a> Session<'a> {
         SocketAddr::new(mapped.ip(), port)
     }
 
+    /// Whether there are two inside hosts.
+    pub(crate) fn has_two_hosts(&self) -> bool {
+        self.inside(0) != self.inside(1)
+    }
+
+    /// Whether a kernel outside answers pings: see [`Ends::kernel_answers_pings`].
+    pub(crate) fn kernel_answers_pings(&self) -> bool {
+        self.ends.kernel_answers_pings()
+    }
+
     /// Whether the ends carry any packet: see [`Ends::carries_everything`].
     pub(crate) fn carries_everything(&self) -> bool {
         self.ends.carries_everything()
@@ -254,7 +273,7 @@ impl<'a> Session<'a> {
     /// Data that no other packet has.
     pub(crate) fn data(&mut self) -> Vec<u8> {
         self.serial += 1;
-        let mut data = MARK.to_vec();
+        let mut data = self.ends.mark().to_vec();
         data.extend(self.serial.to_be_bytes());
         data
     }
@@ -343,10 +362,11 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// An initial sequence number that no other connection has.
+    /// An initial sequence number that no other connection has. Its lower half is the beginning of the mark.
     pub(crate) fn sequence(&mut self) -> u32 {
         self.serial += 1;
-        self.serial << SEQUENCE_SHIFT
+        let [first, second, ..] = self.ends.mark();
+        self.serial << SEQUENCE_SHIFT | u32::from(u16::from_be_bytes([first, second]))
     }
 
     /// The sequence number of the SYN from one endpoint to another.

@@ -68,10 +68,15 @@ pub(super) fn echo_data(arrival: &Arrival) -> Option<(u16, &[u8])> {
 /// RFC 5508 sections 4.2 and 5, RFC 4787 section 9, RFC 5382 section 7.3.
 pub(super) fn errors(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
     let mut seen = Vec::new();
-    for about in [About::UdpOut, About::UdpOutRouter, About::UdpIn, About::TcpOut] {
+    for about in [About::UdpOut, About::UdpOutRouter, About::UdpIn] {
         seen.extend(error(session, about)?);
     }
-    seen.extend(hairpinned(session)?);
+    if session.carries_everything() {
+        seen.extend(error(session, About::TcpOut)?);
+    }
+    if session.has_two_hosts() {
+        seen.extend(hairpinned(session)?);
+    }
     seen.extend(about_query(session)?);
     observations.icmp_errors = Some(seen);
     Ok(())

@@ -99,7 +99,8 @@ pub(super) fn udp_pairs(session: &mut Session<'_>, observations: &mut Observatio
     let to = session.outside(0, far);
     let ports: Vec<u16> = (0..PAIRS).map(|_| session.fresh_inside_port()).collect();
     let mut seen = Vec::new();
-    for host in [0, 1].map(|which| session.inside(which)) {
+    let hosts = if session.has_two_hosts() { 2 } else { 1 };
+    for host in (0..hosts).map(|which| session.inside(which)).collect::<Vec<_>>() {
         for port in &ports {
             let mut translated = |port| translation(session, Protocol::Udp, SocketAddr::new(host, port), to);
             seen.push([translated(*port)?, translated(port + 1)?]);

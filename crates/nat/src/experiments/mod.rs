@@ -19,7 +19,10 @@ use std::io;
 
 pub use idle::{bracket, longest_left};
 
-use crate::session::{EXHAUSTION, FIRST_PACKETS, IDENTIFICATION, IPV6, PUBLISHED, Session};
+use crate::session::{
+    CARRIAGE, EXHAUSTION, FIRST_PACKETS, FRAGMENTS, ICMP_ERRORS, ICMP_QUERY, IDENTIFICATION, IDLE, IP_FIELDS,
+    IPV6, OTHER_PROTOCOLS, OVERLAPPING, PUBLISHED, SEQUENCE, SIMULTANEOUS, Session,
+};
 use crate::{Earlier, Ends, Observations, Progress};
 
 /// One experiment: fills its field.
@@ -45,23 +48,23 @@ const EXPERIMENTS: &[Named] = &[
     Named("tcp-collision", mapping::tcp_collision, &["tcp-mapping", "tcp-overloading"]),
     Named("tcp-filtering", filtering::tcp, &["tcp-filtering"]),
     Named("tcp-hairpin", hairpin::tcp, &["tcp-hairpin", "tcp-hairpin-source"]),
-    Named("tcp-simultaneous-open", tcp::simultaneous, &["tcp-simultaneous-open"]),
+    Named(SIMULTANEOUS, tcp::simultaneous, &["tcp-simultaneous-open"]),
     Named("tcp-unsolicited-syn", tcp::unsolicited, &["tcp-unsolicited-syn"]),
-    Named("tcp-carriage", segments::carriage, &[]),
-    Named("tcp-sequence", sequence::numbers, &["tcp-sequence-check", "tcp-reset-window"]),
+    Named(CARRIAGE, segments::carriage, &[]),
+    Named(SEQUENCE, sequence::numbers, &["tcp-sequence-check", "tcp-reset-window"]),
     Named(FIRST_PACKETS, race::udp, &["udp-first-packets"]),
     Named("udp-moved", mapping::udp_moved, &["udp-port-randomness"]),
     Named("tcp-moved", mapping::tcp_moved, &["tcp-port-randomness", "tcp-pooling"]),
-    Named("icmp-query", icmp::query, &["icmp-query", "icmp-query-mapping"]),
-    Named("icmp-errors", icmp::errors, &[]),
-    Named("ip-fields", ip::fields, &["ip-ttl", "ip-dscp-ecn", "ip-dont-fragment"]),
+    Named(ICMP_QUERY, icmp::query, &["icmp-query", "icmp-query-mapping"]),
+    Named(ICMP_ERRORS, icmp::errors, &[]),
+    Named(IP_FIELDS, ip::fields, &["ip-ttl", "ip-dscp-ecn", "ip-dont-fragment"]),
     Named(IDENTIFICATION, ip::identification, &["ip-identification"]),
-    Named("udp-fragments", ip::fragments, &[]),
-    Named("udp-fragments-overlapping", ip::overlapping, &["udp-fragments-overlapping"]),
+    Named(FRAGMENTS, ip::fragments, &[]),
+    Named(OVERLAPPING, ip::overlapping, &["udp-fragments-overlapping"]),
     Named("udp-too-long", ip::too_long, &["udp-too-long", "udp-too-long-fragmented"]),
-    Named("other-protocols", others::all, &[]),
+    Named(OTHER_PROTOCOLS, others::all, &[]),
     Named(PUBLISHED, published::ports, &published::ROWS),
-    Named("idle", idle::all, &[]),
+    Named(IDLE, idle::all, &[]),
     Named(
         EXHAUSTION,
         exhaustion::udp,

@@ -290,10 +290,12 @@ fn contiguity(o: &Observations) -> Judged {
         kept[usize::from(Some(rtp.inside.ip()) != first)] += u32::from(follows);
     }
     let [alone, after] = kept;
-    let of = pairs.len() / 2;
-    Ok(does(format!(
-        "kept by {alone} of {of} pairs, and by {after} of {of} whose ports another host uses too"
-    )))
+    let of = pairs.iter().filter(|[rtp, _]| Some(rtp.inside.ip()) == first).count();
+    let others = match pairs.len() - of {
+        0 => String::new(),
+        others => format!(", and by {after} of {others} whose ports another host uses too"),
+    };
+    Ok(does(format!("kept by {alone} of {of} pairs{others}")))
 }
 
 fn deterministic(o: &Observations) -> Judged {

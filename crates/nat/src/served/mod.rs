@@ -1,8 +1,10 @@
 //! The two ends of a NAT in front of this host: sockets here, and `weir serve` on the other side.
 //!
-//! Neither end needs root. So each packet of an experiment is a datagram, or opens a connection, and the rows that need others say so.
+//! Neither end needs root: each packet of an experiment is a datagram, or opens a connection. With root on both sides, and a key,
+//! some experiments exchange raw packets. The rows that need others say so.
 
 mod ports;
+mod raw;
 mod reasons;
 mod sockets;
 
@@ -17,26 +19,28 @@ use weir_probe::client::{Error, NatCheck};
 use weir_probe::nat::Transport;
 use weir_probe::nat64::Prefix64;
 use weir_sys::Stop;
-use weir_wire::Tcp;
+use weir_wire::{Tcp, protocol};
 
 pub use ports::{EndOfPorts, PortChoice, PortSurvey, PortTranslation, survey};
-pub use reasons::restrict;
+pub use reasons::{Means, NEEDS_RAW_PACKETS, restrict};
 
 use crate::ends::{FIRST_PORT, PORT_STEP};
-use crate::session::{CONTROL_PORT, IPV6, Segment};
+use crate::session::{CONTROL_PORT, IDLE, IPV6, Segment};
 use crate::{Arrival, Conditions, Ends, Limits, Packet, Side};
+use raw::Raw;
 use sockets::Sockets;
 
 /// Experiments that sockets can make, and whether they need a second address of the server.
 const EXPERIMENTS: &[(&str, bool)] = &[
     ("udp-mapping", false),
     ("udp-ports", false),
+    ("udp-pairs", false),
     ("udp-filtering", true),
     ("udp-hairpin", false),
     (IPV6, false),
     ("tcp-mapping", false),
     ("tcp-filtering", true),
-    ("idle", false),
+    (IDLE, false),
 ];
 /// How often a packet is sent before silence counts: a path that loses 2 % of them loses three of three in 8 of a million.
 const ATTEMPTS: u32 = 3;
@@ -58,6 +62,12 @@ pub struct ServerEnds {
     conditions: Conditions,
     first_port: u16,
     sockets: Sockets,
+    /// Raw packets, or why there are none.
+    raw: Result<Raw, String>,
+    /// The present experiment is one of raw packets.
+    is_raw: bool,
+    /// The server answers no segments of TCP.
+    is_silent: bool,
     /// Connections that the far end was asked to open: its endpoint, and the numbers of the SYNs.
     dialled: HashMap<SocketAddr, u32>,
     /// Sources of connections as the server saw them, by the numbers of their SYNs.
@@ -72,7 +82,7 @@ impl ServerEnds {
     ///
     /// # Errors
     /// If the server has no address, the conversation is gone, or it is one of a link, which has no NAT.
-    pub fn new(far: NatCheck, idle_limit: Duration, stop: &Stop) -> io::Result<Self> {
+    pub fn new(mut far: NatCheck, idle_limit: Duration, stop: &Stop) -> io::Result<Self> {
         let own = far.visit().own_address()?.ip().to_canonical();
         if matches!(own, IpAddr::V6(own) if own.is_unicast_link_local()) {
             let words =
@@ -95,12 +105,16 @@ impl ServerEnds {
         let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
         let first_port = FIRST_PORT + (random % u64::from(BEGINNINGS)) as u16 * PORT_STEP;
         let (ports, number) = (endpoints.ports, far.number());
+        let raw = open_raw(&mut far)?;
         Ok(ServerEnds {
             far,
             ports,
             conditions,
             first_port,
             sockets: Sockets::new(own, number),
+            raw,
+            is_raw: false,
+            is_silent: false,
             dialled: HashMap::new(),
             sources: HashMap::new(),
             arrived: VecDeque::new(),
@@ -112,6 +126,14 @@ impl ServerEnds {
     /// Whether the server has a second address.
     pub fn has_two_addresses(&self) -> bool {
         self.conditions.outside[0] != self.conditions.outside[1]
+    }
+
+    /// Whether raw packets go both ways; if not, the reason.
+    ///
+    /// # Errors
+    /// The reason, in words.
+    pub fn raw_packets(&self) -> Result<(), String> {
+        self.raw.as_ref().map(|_| ()).map_err(Clone::clone)
     }
 
     /// The server's endpoints that no datagram of this host reached: a firewall there, or before it, has closed them.
@@ -159,7 +181,31 @@ impl ServerEnds {
         self.sockets.close(port);
     }
 
+    /// Sends a packet of an experiment of raw packets.
+    fn send_raw(&mut self, side: Side, packet: &Packet) -> io::Result<()> {
+        self.set_silent()?;
+        if side == Side::Outside {
+            return self.far.send_raw(&packet.bytes()).map_err(io::Error::other);
+        }
+        match packet.from() {
+            Some(from) if packet.header.protocol == protocol::UDP => drop(self.sockets.hold(from.port())?),
+            Some(from) => self.sockets.silence(from.port())?,
+            None => {}
+        }
+        self.raw.as_ref().map_or_else(|_| Err(unsupported()), |raw| raw.send(packet))
+    }
+
+    /// The server answers segments of TCP by itself in experiments of sockets only.
+    fn set_silent(&mut self) -> io::Result<()> {
+        if self.is_silent != self.is_raw {
+            self.far.set_tcp_silent(self.is_raw).map_err(io::Error::other)?;
+            self.is_silent = self.is_raw;
+        }
+        Ok(())
+    }
+
     fn send_inside(&mut self, packet: &Packet) -> io::Result<()> {
+        self.set_silent()?;
         let (from, to) = endpoints(packet)?;
         if let Some(data) = packet.udp_data() {
             return self.sockets.send_datagram(from.port(), to, data);
@@ -199,7 +245,11 @@ impl ServerEnds {
     /// Takes what is there on both sides. Control packets come last: what was sent before them, and is not here yet, is lost.
     fn gather(&mut self) -> io::Result<()> {
         let control = self.sockets.datagrams(true);
-        if !control.is_empty() {
+        let mut raw = self.raw.as_mut().map_or(Ok(Vec::new()), Raw::receive)?;
+        if !self.is_raw {
+            raw.clear();
+        }
+        if !control.is_empty() || !raw.is_empty() {
             // The server's word that it has sent everything comes after its word of what came there.
             self.far.settle().map_err(io::Error::other)?;
         }
@@ -215,6 +265,10 @@ impl ServerEnds {
             }
             self.arrived.push_back(Arrival { side: Side::Outside, at, packet });
         }
+        while let Some(bytes) = self.far.raw_arrival() {
+            let packet = Packet::read(&bytes).filter(|_| self.is_raw);
+            self.arrived.extend(packet.map(|packet| Arrival { side: Side::Outside, at, packet }));
+        }
         let mut inside = self.sockets.datagrams(false);
         for (from, to) in self.sockets.accept() {
             if let Some(sequence) = self.dialled.get(&from) {
@@ -223,6 +277,7 @@ impl ServerEnds {
         }
         inside.extend(self.sockets.answers());
         inside.extend(control);
+        inside.extend(raw);
         self.arrived.extend(inside.into_iter().map(|packet| Arrival { side: Side::Inside, at, packet }));
         Ok(())
     }
@@ -230,12 +285,23 @@ impl ServerEnds {
     fn wait(&self, patience: Duration) -> io::Result<()> {
         let mut all = self.sockets.poll_fds();
         all.push(PollFd::new(&self.far, PollFlags::IN));
+        all.extend(self.raw.iter().map(|raw| PollFd::new(raw, PollFlags::IN)));
         let timeout = Timespec::try_from(patience).map_err(io::Error::other)?;
         match poll(&mut all, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(e) => Err(e.into()),
         }
     }
+}
+
+/// Raw packets, where both ends can have them.
+fn open_raw(far: &mut NatCheck) -> io::Result<Result<Raw, String>> {
+    let raw = Raw::open(far.endpoints()).map_err(|e| match e.kind() {
+        io::ErrorKind::PermissionDenied => "this host needs root (CAP_NET_RAW)".to_owned(),
+        _ => format!("this host cannot open packet sockets: {e}"),
+    });
+    let Ok(raw) = raw else { return Ok(raw) };
+    Ok(far.open_raw().map_err(io::Error::other)?.map(|()| raw))
 }
 
 /// The endpoints of a packet.
@@ -271,10 +337,23 @@ impl Ends for ServerEnds {
 
     fn makes(&self, experiment: &str) -> bool {
         EXPERIMENTS.iter().any(|(name, two)| *name == experiment && (!two || self.has_two_addresses()))
+            || (self.raw.is_ok() && raw::EXPERIMENTS.contains(&experiment))
+    }
+
+    fn mark(&self) -> [u8; 4] {
+        self.far.raw_mark()
+    }
+
+    fn begin(&mut self, experiment: &'static str) {
+        self.is_raw = self.raw.is_ok() && raw::EXPERIMENTS.contains(&experiment);
     }
 
     fn carries_everything(&self) -> bool {
-        false
+        self.is_raw
+    }
+
+    fn kernel_answers_pings(&self) -> bool {
+        true
     }
 
     fn nat64(&self) -> Option<Prefix64> {
@@ -295,6 +374,9 @@ impl Ends for ServerEnds {
     }
 
     fn send(&mut self, side: Side, packet: &Packet) -> io::Result<()> {
+        if self.is_raw {
+            return self.send_raw(side, packet);
+        }
         match side {
             Side::Inside => self.send_inside(packet),
             Side::Outside => self.send_outside(packet),

@@ -8,6 +8,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use weir_probe::nat::{self, HEAD, MARK, STREAM, plain};
 use weir_probe::shared_tcp;
+use weir_sys::ip_packets::admit_none;
 use weir_wire::Tcp;
 
 use crate::session::Segment;
@@ -45,6 +46,8 @@ pub(super) struct Sockets {
     udp: BTreeMap<u16, UdpSocket>,
     listeners: BTreeMap<u16, TcpListener>,
     connections: HashMap<(SocketAddr, SocketAddr), Connection>,
+    /// Ports whose packets are raw.
+    silent: BTreeMap<u16, TcpListener>,
     /// Connections from outside, kept until the end: closing one would be a packet more.
     accepted: Vec<TcpStream>,
 }
@@ -57,6 +60,7 @@ impl Sockets {
             udp: BTreeMap::new(),
             listeners: BTreeMap::new(),
             connections: HashMap::new(),
+            silent: BTreeMap::new(),
             accepted: Vec::new(),
         }
     }
@@ -78,17 +82,34 @@ impl Sockets {
         self.udp.remove(&port);
     }
 
+    /// Takes a port of TCP, on which the kernel then answers and resets nothing.
+    pub(super) fn silence(&mut self, port: u16) -> io::Result<()> {
+        if let std::collections::btree_map::Entry::Vacant(entry) = self.silent.entry(port) {
+            let listener = TcpListener::from(shared_tcp(SocketAddr::new(self.own, port))?);
+            admit_none(&listener)?;
+            rustix::net::listen(&listener, BACKLOG)?;
+            entry.insert(listener);
+        }
+        Ok(())
+    }
+
+    /// The socket of a port. While it is there, the kernel does not reject datagrams to that port.
+    pub(super) fn hold(&mut self, port: u16) -> io::Result<&UdpSocket> {
+        match self.udp.entry(port) {
+            std::collections::btree_map::Entry::Occupied(entry) => Ok(entry.into_mut()),
+            std::collections::btree_map::Entry::Vacant(entry) => {
+                let socket = UdpSocket::bind(SocketAddr::new(self.own, port))?;
+                socket.set_nonblocking(true)?;
+                Ok(entry.insert(socket))
+            }
+        }
+    }
+
     /// Sends a datagram from an inside port.
     pub(super) fn send_datagram(&mut self, from: u16, to: SocketAddr, mark: &[u8]) -> io::Result<()> {
-        let socket = match self.udp.entry(from) {
-            std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
-            std::collections::btree_map::Entry::Vacant(entry) => {
-                let socket = UdpSocket::bind(SocketAddr::new(self.own, from))?;
-                socket.set_nonblocking(true)?;
-                entry.insert(socket)
-            }
-        };
-        match socket.send_to(&nat::write(self.number, mark, nat::datagram(to.ip())), to) {
+        let number = self.number;
+        let socket = self.hold(from)?;
+        match socket.send_to(&nat::write(number, mark, nat::datagram(to.ip())), to) {
             Ok(_) => Ok(()),
             // A rule of this host, or an ICMP error about an earlier one: it is lost, as it may be anywhere.
             Err(e) if is_of_path(&e) => Ok(()),
@@ -222,7 +243,7 @@ impl Connection {
 }
 
 /// An error of the path, and not of this host's sockets.
-fn is_of_path(error: &io::Error) -> bool {
+pub(super) fn is_of_path(error: &io::Error) -> bool {
     use io::ErrorKind::{
         AddrNotAvailable, ConnectionRefused, ConnectionReset, HostUnreachable, NetworkUnreachable,
         PermissionDenied,

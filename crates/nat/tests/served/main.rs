@@ -1,5 +1,7 @@
 //! The table by `weir serve`: sockets on both sides see what packets of the lab's own ends see.
 
+mod raw;
+#[path = "../reference/mod.rs"]
 mod reference;
 
 use std::collections::BTreeMap;
@@ -15,12 +17,12 @@ use reference::{Behaviour, Defect};
 use weir_lab::{Family, Lab, LabOptions, Offloads, Preset, Role, Site, SiteSpec, Topology};
 use weir_nat::rows::judge::Dependence::{Address, AddressAndPort, EndpointIndependent};
 use weir_nat::rows::judge::Ipv6Kind;
-use weir_nat::served::{EndOfPorts, PortChoice, PortSurvey, ServerEnds, restrict, survey};
+use weir_nat::served::{EndOfPorts, Means, PortChoice, PortSurvey, ServerEnds, restrict, survey};
 use weir_nat::table::NatKind;
 use weir_nat::{Compliance, Ends, Observations, Side, Table, measure};
 use weir_netlink::{Route, Rtnetlink};
 use weir_probe::client::{NatCheck, Visit};
-use weir_probe::{Config, Limits, NatPorts, Server};
+use weir_probe::{Config, Key, Limits, NatPorts, Server};
 use weir_sys::process::which;
 use weir_sys::{NetNs, ProcRoot, Stop, privilege, sysctl};
 
@@ -81,10 +83,20 @@ fn with_server<T: Send>(
     addresses: usize,
     f: impl FnOnce(SocketAddr) -> T + Send,
 ) -> T {
+    with_keyed_server(site, version, addresses, None, f)
+}
+
+fn with_keyed_server<T: Send>(
+    site: &Site,
+    version: Version,
+    addresses: usize,
+    key: Option<Key>,
+    f: impl FnOnce(SocketAddr) -> T + Send,
+) -> T {
     let host = site.host(Role::Responder).unwrap();
     let all = server_addresses(site, version);
     let ports = NatPorts { addresses: all[..addresses].to_vec(), ports: Some(CHECKS) };
-    let config = Config { key: None, iperf3: false, iperf3_json: false, log: Arc::new(|_| {}) };
+    let config = Config { key, iperf3: false, iperf3_json: false, log: Arc::new(|_| {}) };
     let stop = Stop::default();
     let address = SocketAddr::new(all[0], PORT);
     let known = SocketAddr::new(version.known(all[0]), PORT);
@@ -112,10 +124,20 @@ fn in_client<T: Send>(
     idle: Duration,
     f: impl FnOnce(&mut ServerEnds) -> T + Send,
 ) -> T {
+    in_keyed_client(site, server, idle, None, f)
+}
+
+fn in_keyed_client<T: Send>(
+    site: &Site,
+    server: SocketAddr,
+    idle: Duration,
+    key: Option<&Key>,
+    f: impl FnOnce(&mut ServerEnds) -> T + Send,
+) -> T {
     let host = site.host(Role::Initiator).unwrap();
     let client = || {
         let stop = Stop::default();
-        let far = NatCheck::open(Visit::begin(server, None, &stop).unwrap()).unwrap();
+        let far = NatCheck::open(Visit::begin(server, key, &stop).unwrap()).unwrap();
         let mut ends = ServerEnds::new(far, idle, &stop).unwrap();
         let result = f(&mut ends);
         let bytes = ends.finish().unwrap();
@@ -134,7 +156,8 @@ fn table_of(site: &Site, version: Version, addresses: usize, idle: Duration) -> 
         let (two, seen) = observe(site, server, idle);
         assert_eq!(two, addresses == 2);
         let mut table = Table::of(&seen);
-        restrict(&mut table, two, true);
+        let raw_packets = Err("the server has no key".to_owned());
+        restrict(&mut table, &Means { two_addresses: two, low_ports: true, raw_packets });
         (table, seen)
     })
 }

@@ -29,7 +29,8 @@ pub(super) const PAGES: &[Page] = &[
                (--open), or only this machine (--bind 127.0.0.1). iperf3 clients have no key, so they need --open \
                or a loopback address. Prints a line per client, unless --quiet.\n\nWith --nat-address it is the far end \
                of `weir nat check`. It sends through a client's NAT only to addresses and ports that packets of this \
-               check came from, fewer bytes than came from each, and at most 2,000 packets a second.",
+               check came from, fewer bytes than came from each, and at most 2,000 packets a second. With a key and \
+               CAP_NET_RAW it also exchanges raw packets with such clients, at most 4 MB in a check.",
         examples: &[
             "weir serve --bind 127.0.0.1",
             "weir serve --key-file /etc/weir/key",
@@ -70,10 +71,11 @@ pub(super) const PAGES: &[Page] = &[
     },
     Page {
         command: "nat check",
-        text: "Makes the experiments of `weir nat lab` that sockets can make, through all NATs on the way to a host with \
-               `weir serve --nat-address`: mapping, filtering, ports and timers of UDP, mapping and filtering of TCP. \
-               It needs no root. The other rows say why they cannot be tested. A server with one address cannot tell \
-               all kinds of NAT apart. IPv4 only.\n\nWith --stun it asks a STUN server with two addresses (RFC 5780; \
+        text: "Makes the experiments of `weir nat lab` that one host can make, through all NATs on the way to a host with \
+               `weir serve --nat-address`. Without root: mapping, filtering, ports and timers of UDP, mapping and \
+               filtering of TCP. With root on both sides and a key also ICMP, fragments, header fields, half-open and \
+               reset connections, and other protocols. The other rows say why they cannot be tested. A server with \
+               one address cannot tell all kinds of NAT apart.\n\nWith --stun it asks a STUN server with two addresses (RFC 5780; \
                coturn is one) instead, which shows mapping and filtering of UDP only.",
         examples: &[
             "weir nat check server.example",
@@ -91,7 +93,7 @@ pub(super) const PAGES: &[Page] = &[
         text: "Sends a datagram each from many ports of this host to one endpoint of `weir serve --nat-address`. Shows how \
                many outside ports they got, how the NAT chooses them (the inside port, counted, any of a block, \
                spread), what happens when none is left, and whether the first mappings are still there then. \
-               IPv4 and UDP only. It needs no root.",
+               UDP only. It needs no root.",
         examples: &["weir nat ports server.example", "weir nat ports 192.0.2.7 --limit 5000 --json"],
         codes: &[(1, "no answer, or a server that cannot help")],
     },

@@ -85,6 +85,8 @@ pub(crate) struct NatCheckServer {
     pub(crate) path: Path,
     /// Longest idle time that was tried, s; 0: timers were skipped.
     pub(crate) idle_s: f64,
+    /// Why no raw packets were exchanged; `null` if they were.
+    pub(crate) no_raw_packets: Option<String>,
     /// The verdicts.
     #[serde(flatten)]
     pub(crate) table: Table,

@@ -2,7 +2,7 @@
 
 use weir_nat::rows::judge::Ipv6Kind;
 use weir_nat::rows::{self, Group, Row};
-use weir_nat::served::{EndOfPorts, PortChoice};
+use weir_nat::served::{EndOfPorts, NEEDS_RAW_PACKETS, PortChoice};
 use weir_nat::table::{Line, NatKind};
 use weir_nat::{Compliance, Table};
 use weir_text::layout::Terminal;
@@ -58,6 +58,12 @@ pub(super) fn check_server(check: &NatCheckServer, two_addresses: bool, terminal
     if !two_addresses {
         let words = "the server has one address: it shows whether mappings depend on the port, and no filter";
         page.line(words, 0, Some(Tone::Warning));
+    }
+    if let Some(why) = &check.no_raw_packets {
+        let needs = |line: &&Line| line.judgement.seen.starts_with(NEEDS_RAW_PACKETS);
+        let rows = check.table.rows.iter().filter(needs).count();
+        let words = format!("without raw packets, which {rows} rows need: {why}");
+        page.line(&words, 0, Some(Tone::Warning));
     }
     page.line(&summary(&check.table), 0, None);
     groups(&mut page, &check.table);

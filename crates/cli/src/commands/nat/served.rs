@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use weir_nat::served::{ServerEnds, raise_descriptor_limit, restrict, survey};
+use weir_nat::served::{Means, ServerEnds, raise_descriptor_limit, restrict, survey};
 use weir_nat::{Compliance, Ends, Table, measure};
 use weir_probe::client::{Error, NatCheck, Visit};
 use weir_sys::Stop;
@@ -41,12 +41,15 @@ pub(super) fn check(server: &str, args: &NatCheckArgs, color: Color) -> CommandR
     let two_addresses = ends.has_two_addresses();
     let low_ports = observations.udp_ports.iter().flatten().any(|t| t.inside.port() < 1024);
     let mut table = Table::of(&observations);
-    restrict(&mut table, two_addresses, low_ports);
+    let raw_packets = ends.raw_packets();
+    let means = Means { two_addresses, low_ports, raw_packets };
+    restrict(&mut table, &means);
     let check = NatCheckServer {
         weir: env!("CARGO_PKG_VERSION"),
         time: jiff::Timestamp::now().to_string(),
         path: end(ends, server)?,
         idle_s: args.idle.as_secs_f64(),
+        no_raw_packets: means.raw_packets.err(),
         table,
         observations,
     };

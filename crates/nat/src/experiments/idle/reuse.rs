@@ -20,8 +20,8 @@ pub(super) fn prepare(
     mappings: &mut Vec<Mapped>,
     plan: &mut Vec<Planned>,
 ) -> io::Result<()> {
-    // A published port is not given away, and a socket is of one host.
-    if session.conditions().published.is_some() || !session.carries_everything() || known.has_reuse() {
+    // A published port is not given away.
+    if session.conditions().published.is_some() || !session.has_two_hosts() || known.has_reuse() {
         return Ok(());
     }
     session.about(Purpose::Reused.rows());

@@ -1,0 +1,279 @@
+//! Raw packets between two real ends: the rows that need them, as the lab's own ends see them.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+/// Rows of raw packets.
+const ROWS: [&str; 30] = [
+    "tcp-simultaneous-open",
+    "tcp-options",
+    "tcp-mss",
+    "tcp-syn-data",
+    "tcp-half-close",
+    "tcp-reset",
+    "tcp-data-after-reset",
+    "tcp-sequence-check",
+    "tcp-reset-window",
+    "tcp-icmp-error-in",
+    "tcp-icmp-keeps-mapping",
+    "icmp-query",
+    "icmp-query-mapping",
+    "icmp-error-in",
+    "icmp-error-checksum",
+    "udp-icmp-keeps-mapping",
+    "icmp-error-out",
+    "icmp-error-about-query",
+    "icmp-error-keeps-query",
+    "ip-ttl",
+    "ip-dscp-ecn",
+    "ip-dont-fragment",
+    "udp-fragments-in-order",
+    "udp-fragments-reversed",
+    "udp-fragments-overlapping",
+    "protocol-gre",
+    "protocol-esp",
+    "protocol-dccp",
+    "protocol-sctp",
+    "protocol-udp-lite",
+];
+
+fn key() -> Key {
+    Key::new(b"0123456789abcdef").unwrap()
+}
+
+/// The table of a check with the key, which has raw packets.
+fn keyed_table(site: &Site, version: Version) -> (Table, Observations) {
+    with_keyed_server(site, version, 2, Some(key()), |server| {
+        in_keyed_client(site, server, Duration::ZERO, Some(&key()), |ends| {
+            assert_eq!(ends.raw_packets(), Ok(()));
+            let seen = measure(ends, &mut |_| true).unwrap();
+            let mut table = Table::of(&seen);
+            restrict(
+                &mut table,
+                &Means { two_addresses: true, low_ports: true, raw_packets: ends.raw_packets() },
+            );
+            (table, seen)
+        })
+    })
+}
+
+fn raw_verdicts(table: &Table) -> BTreeMap<&'static str, Compliance> {
+    verdicts(table).into_iter().filter(|(row, _)| ROWS.contains(row)).collect()
+}
+
+/// Defects that a server at the other end sees, and the rows that they change to "not sure": a firewall on the way could be their
+/// cause, or the server's kernel.
+const DEFECTS: &[(Defect, &[&str])] = &[
+    (Defect::NoSimultaneousOpen, &["tcp-simultaneous-open"]),
+    (Defect::OptionsStripped, &[]),
+    (Defect::MssLowered, &[]),
+    (Defect::SynDataDropped, &["tcp-syn-data"]),
+    (Defect::HalfCloseEnds, &["tcp-half-close"]),
+    (Defect::ResetDropped, &["tcp-reset"]),
+    (Defect::ResetEndsMapping, &["tcp-data-after-reset", "tcp-reset-window"]),
+    (Defect::WildResetEnds, &["tcp-reset-window"]),
+    (Defect::QueriesDropped, &["icmp-query"]),
+    (Defect::QueriesPerDestination, &[]),
+    (Defect::QueryErrorsDropped, &["icmp-error-about-query"]),
+    (Defect::ErrorsInDropped, &["icmp-error-in", "icmp-error-about-query", "tcp-icmp-error-in"]),
+    (Defect::ErrorsOutDropped, &["icmp-error-out"]),
+    (Defect::ErrorOutSourceKept, &[]),
+    (Defect::InnerKept, &[]),
+    (Defect::InnerChecksumStale, &[]),
+    (Defect::InnerIpChecksumStale, &[]),
+    (Defect::ErrorCodeChanged, &[]),
+    (Defect::ErrorsEndMapping, &["icmp-error-keeps-query"]),
+    (Defect::FragmentsDropped, &["udp-fragments-in-order", "udp-fragments-reversed"]),
+    (Defect::FragmentsInOrderOnly, &["udp-fragments-reversed"]),
+    (Defect::FragmentsLeaked, &["udp-fragments-in-order", "udp-fragments-reversed"]),
+    (Defect::TtlKept, &[]),
+    (Defect::TosCleared, &[]),
+    (Defect::DfCleared, &[]),
+    (Defect::OverlapsJoined, &[]),
+    (Defect::OthersLeaked, &[]),
+    (
+        Defect::OtherAnswersDropped,
+        &["protocol-gre", "protocol-esp", "protocol-dccp", "protocol-sctp", "protocol-udp-lite"],
+    ),
+];
+
+#[test]
+fn root_raw_packets_show_each_defect_as_the_lab_does() {
+    if privilege::test_needs_root() {
+        return;
+    }
+    let none = (Defect::TtlKept, &[][..]);
+    let cases: Vec<Option<&(Defect, &[&str])>> = [None].into_iter().chain(DEFECTS.iter().map(Some)).collect();
+    let sound = truth(&Behaviour::default());
+    each("raw", &cases, |site, case| {
+        let (defect, unsure) = case.copied().unwrap_or(none);
+        let defects = case.map(|_| defect).into_iter().collect();
+        let behaviour = Behaviour { defects, ..Behaviour::default() };
+        let truth = truth(&behaviour);
+        let _nat = Wire::start(site, behaviour);
+        let (table, seen) = keyed_table(site, Version::Ipv4);
+        let (found, mut expected) = (raw_verdicts(&table), raw_verdicts(&truth));
+        assert_eq!(found.len(), ROWS.len());
+        for row in unsure {
+            assert!([Compliance::Fails, Compliance::Partly].contains(&expected[row]), "{row}: {defect:?}");
+            expected.insert(row, Compliance::NotSure);
+        }
+        assert_eq!(found, expected, "{case:?}: {seen:#?}");
+        // The defect is one of these rows.
+        let words = |table: &Table| ROWS.map(|row| table.line(row).unwrap().judgement.seen.clone());
+        assert_eq!(case.is_some(), words(&truth) != words(&sound), "{case:?}");
+    });
+}
+
+#[test]
+fn root_raw_packets_over_ipv6() {
+    if privilege::test_needs_root() {
+        return;
+    }
+    let stale = Behaviour { defects: vec![Defect::InnerChecksumStale], ..Behaviour::v6() };
+    each_of("raw6", Version::Ipv6, &[Behaviour::v6(), stale], |site, behaviour| {
+        let truth = truth(behaviour);
+        let _nat = Wire::start(site, behaviour.clone());
+        let (table, seen) = keyed_table(site, Version::Ipv6);
+        assert_eq!(raw_verdicts(&table), raw_verdicts(&truth), "{seen:#?}");
+    });
+}
+
+/// Timers of half-open and reset connections, and packets that hold none: all end within the times that are tried.
+#[test]
+fn root_paced_raw_packets_show_the_timers_of_tcp() {
+    if privilege::test_needs_root() {
+        return;
+    }
+    let defects = vec![Defect::ResetsRefresh, Defect::ShortReset];
+    let sound = Behaviour { tcp_reset: Duration::from_secs(4), ..Behaviour::default() };
+    let short = Behaviour { defects, ..Behaviour::default() };
+    each("rawidle", &[sound, short], |site, behaviour| {
+        let _nat = Wire::start(site, behaviour.clone());
+        let limit = Duration::from_secs(12);
+        let seen = with_keyed_server(site, Version::Ipv4, 2, Some(key()), |server| {
+            let check = |ends: &mut ServerEnds| measure(ends, &mut |_| true).unwrap();
+            in_keyed_client(site, server, limit, Some(&key()), check)
+        });
+        let idle = seen.idle.unwrap();
+        let (after_reset, held) = if behaviour.has(Defect::ShortReset) { (10.0, true) } else { (4.0, false) };
+        for tries in [&idle.tcp_reset_in, &idle.tcp_reset_out] {
+            let (alive, dead) = weir_nat::experiments::bracket(tries).unwrap();
+            assert!(alive <= after_reset && dead + 0.3 >= after_reset, "{after_reset}: {alive} {dead}");
+        }
+        assert!(idle.tcp_opening.len() > 20 && idle.tcp_opening.iter().all(|one| one.alive));
+        assert_eq!(idle.tcp_refreshed_reset.unwrap().alive, held);
+        assert_eq!((idle.icmp, idle.tcp_established, idle.port_reuse), (Vec::new(), Vec::new(), Vec::new()));
+    });
+}
+
+/// Without the key, through NAT64, and without the privilege: the rows have the reason.
+#[test]
+fn root_rows_of_raw_packets_have_the_reason_why_there_are_none() {
+    if privilege::test_needs_root() {
+        return;
+    }
+    each("noraw", &[()], |site, ()| {
+        let _nat = Wire::start(site, Behaviour::default());
+        let reason = with_server(site, Version::Ipv4, 2, |server| {
+            in_client(site, server, Duration::ZERO, |ends| ends.raw_packets().unwrap_err())
+        });
+        assert!(reason.contains("no key"), "{reason}");
+    });
+    each_of("noraw64", Version::Nat64, &[()], |site, ()| {
+        wire64::prepare(site);
+        let _nat = Wire::start(site, Behaviour::default());
+        let reason = with_keyed_server(site, Version::Nat64, 2, Some(key()), |server| {
+            in_keyed_client(site, server, Duration::ZERO, Some(&key()), |ends| {
+                ends.raw_packets().unwrap_err()
+            })
+        });
+        assert!(reason.contains("NAT64"), "{reason}");
+    });
+}
+
+/// The kernel's NAT: also with connection tracking on the ends' own hosts, and on a path that loses 2 % of packets each way.
+#[test]
+fn root_raw_packets_through_the_kernels_nat() {
+    if privilege::test_needs_root() || lacks_nft() {
+        return;
+    }
+    each("rawkernel", &["plain", "tracked", "lossy"], |site, case| {
+        translated(site, "masquerade");
+        if *case == "lossy" {
+            let rules = "table ip l { chain f { type filter hook forward priority 0; numgen random mod 50 0 drop; }; }\n";
+            nft(site.host(Role::Gateway).unwrap(), rules);
+        }
+        if *case == "tracked" {
+            for role in [Role::Initiator, Role::Responder] {
+                let rules = "table ip t { chain i { type filter hook input priority 0; ct state invalid drop; }; \
+                             chain o { type filter hook output priority 0; ct state established accept; }; }\n";
+                nft(site.host(role).unwrap(), rules);
+            }
+        }
+        let (table, seen) = keyed_table(site, Version::Ipv4);
+        let found = raw_verdicts(&table);
+        for (row, expected) in [
+            ("icmp-query", Compliance::Meets),
+            ("icmp-query-mapping", Compliance::Meets),
+            ("icmp-error-in", Compliance::Meets),
+            ("icmp-error-checksum", Compliance::Meets),
+            ("icmp-error-out", Compliance::Meets),
+            ("udp-icmp-keeps-mapping", Compliance::Meets),
+            ("icmp-error-about-query", Compliance::Meets),
+            ("icmp-error-keeps-query", Compliance::Meets),
+            ("tcp-simultaneous-open", Compliance::Meets),
+            ("tcp-syn-data", Compliance::Meets),
+            ("tcp-half-close", Compliance::Meets),
+            ("tcp-reset", Compliance::Meets),
+            ("tcp-reset-window", Compliance::Meets),
+            ("tcp-icmp-error-in", Compliance::Meets),
+            ("tcp-icmp-keeps-mapping", Compliance::Meets),
+            ("ip-ttl", Compliance::Meets),
+            ("udp-fragments-in-order", Compliance::Meets),
+            ("udp-fragments-reversed", Compliance::Meets),
+            ("protocol-gre", Compliance::Meets),
+            // It leaves with the inside address: the kernel's NAT does not know it.
+            ("protocol-udp-lite", Compliance::Fails),
+        ] {
+            let unsure = *case == "lossy" && found[row] == Compliance::NotSure;
+            assert!(unsure || found[row] == expected, "{row}, {case}: {:?}: {seen:#?}", found[row]);
+        }
+    });
+}
+
+/// A server behind a cloud's translation: clients know it by another address than its own.
+#[test]
+fn root_raw_packets_to_a_server_that_is_translated_itself() {
+    if privilege::test_needs_root() || lacks_nft() {
+        return;
+    }
+    each("rawcloud", &[()], |site, ()| {
+        translated(site, "masquerade");
+        let real = site.addresses().responder;
+        let rules = format!(
+            "table ip cloud {{ chain c {{ type nat hook prerouting priority dstnat; \
+             ip daddr 198.19.0.99 dnat to {real}; }}; }}\n"
+        );
+        nft(site.host(Role::Gateway).unwrap(), &rules);
+        let (table, seen) = with_keyed_server(site, Version::Ipv4, 1, Some(key()), |server| {
+            let known = SocketAddr::new("198.19.0.99".parse().unwrap(), server.port());
+            in_keyed_client(site, known, Duration::ZERO, Some(&key()), |ends| {
+                assert_eq!(ends.raw_packets(), Ok(()));
+                assert_eq!(ends.conditions().outside[0], known.ip());
+                let seen = measure(ends, &mut |_| true).unwrap();
+                let mut table = Table::of(&seen);
+                restrict(&mut table, &Means { two_addresses: false, low_ports: true, raw_packets: Ok(()) });
+                (table, seen)
+            })
+        });
+        let found = raw_verdicts(&table);
+        for row in
+            ["icmp-error-in", "icmp-error-checksum", "icmp-error-out", "udp-fragments-reversed", "tcp-reset"]
+        {
+            assert_eq!(found[row], Compliance::Meets, "{row}: {seen:#?}");
+        }
+        assert_eq!(found["icmp-query"], Compliance::Meets, "{seen:#?}");
+    });
+}
