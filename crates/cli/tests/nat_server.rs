@@ -60,7 +60,7 @@ fn root_the_kernels_nat_from_behind_it() {
 
     let refused = in_client(&world, &["check", "198.19.0.2", "--idle", "0"]).expect(1);
     assert!(refused.stderr.contains("wants a key"), "{}", refused.stderr);
-    let check = [&["check"], &server[..], &["--idle", "0"]].concat();
+    let check = [&["check"], &server[..], &["--idle", "0", "--pcap", "packets"]].concat();
     let seen = json(&world, "nat-check-server", &check);
     assert_eq!(seen["kind"]["classic"], "port restricted cone", "{seen:#}");
     for (row, expected) in [
@@ -82,6 +82,12 @@ fn root_the_kernels_nat_from_behind_it() {
         assert_eq!(verdict(&seen, row), expected, "{row}: {seen:#}");
     }
     assert!(seen["no_raw_packets"].is_null(), "{seen:#}");
+    // Rows of raw packets name theirs, and those of sockets none.
+    let rows = seen["rows"].as_array().unwrap();
+    let packets = |id: &str| &rows.iter().find(|row| row["id"] == id).unwrap()["packets"];
+    assert_eq!(packets("tcp-reset")[0]["file"], "tcp-carriage.pcapng", "{seen:#}");
+    assert_eq!(packets("udp-mapping").as_array().unwrap().len(), 0);
+    world.sh("test -s packets/icmp-errors.pcapng && test ! -e packets/udp-mapping.pcapng");
     let path = &seen["path"];
     assert_eq!(path["local"], "198.18.0.2");
     assert_eq!(path["endpoints"].as_array().unwrap().len(), 4);

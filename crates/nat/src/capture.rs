@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use weir_probe::nat64::Prefix64;
 
 use crate::{Arrival, Conditions, Ends, Packet, Side};
 
@@ -80,6 +81,8 @@ pub struct Recorder<'a> {
     files: Vec<Captured>,
     /// Rows that packets are evidence for now.
     rows: &'static [&'static str],
+    /// The packets of this experiment are whole ones, and no stand-ins for those of sockets.
+    keeps: bool,
 }
 
 impl std::fmt::Debug for Recorder<'_> {
@@ -92,7 +95,7 @@ impl<'a> Recorder<'a> {
     /// Keeps what goes over these ends from now on.
     pub fn new(ends: &'a mut dyn Ends) -> Self {
         let zero = SystemTime::now().checked_sub(ends.now()).unwrap_or(SystemTime::UNIX_EPOCH);
-        Recorder { ends, zero, files: Vec::new(), rows: &[] }
+        Recorder { ends, zero, files: Vec::new(), rows: &[], keeps: false }
     }
 
     /// The packets, experiment by experiment.
@@ -102,7 +105,7 @@ impl<'a> Recorder<'a> {
 
     fn keep(&mut self, side: Side, sent: bool, at: Duration, packet: &Packet) {
         let zero = self.zero.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        if let Some(captured) = self.files.last_mut() {
+        if let Some(captured) = self.files.last_mut().filter(|_| self.keeps) {
             append_packet(&mut captured.file, side, sent, zero + at, &packet.bytes());
             captured.count += 1;
             for row in self.rows {
@@ -129,6 +132,10 @@ impl Ends for Recorder<'_> {
         self.ends.carries_everything()
     }
 
+    fn nat64(&self) -> Option<Prefix64> {
+        self.ends.nat64()
+    }
+
     fn kernel_answers_pings(&self) -> bool {
         self.ends.kernel_answers_pings()
     }
@@ -150,6 +157,11 @@ impl Ends for Recorder<'_> {
     }
 
     fn begin(&mut self, experiment: &'static str) {
+        self.ends.begin(experiment);
+        self.keeps = self.ends.carries_everything();
+        if !self.keeps {
+            return;
+        }
         let link_type = LINK_TYPES[usize::from(self.conditions().outside[0].is_ipv6())];
         self.files.push(Captured {
             experiment,
@@ -157,7 +169,6 @@ impl Ends for Recorder<'_> {
             frames: BTreeMap::new(),
             count: 0,
         });
-        self.ends.begin(experiment);
     }
 
     fn about(&mut self, rows: &'static [&'static str]) {

@@ -40,7 +40,7 @@ pub(crate) struct NatCheckArgs {
     pub(crate) server: Option<String>,
     /// Ask a STUN server with two addresses (RFC 5780) instead, about mapping and filtering of UDP only; the port is 3478 unless
     /// given
-    #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["server", "key_file", "idle"])]
+    #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["server", "key_file", "idle", "pcap"])]
     pub(crate) stun: Option<String>,
     /// File with the server's key, readable by its owner only; or set the key in WEIR_KEY
     #[arg(long, value_name = "FILE")]
@@ -50,6 +50,9 @@ pub(crate) struct NatCheckArgs {
     pub(crate) idle: Duration,
     #[command(flatten)]
     pub(crate) version: VersionArgs,
+    /// Write the raw packets of each experiment to DIR/EXPERIMENT.pcapng, for Wireshark and tcpdump
+    #[arg(long, value_name = "DIR")]
+    pub(crate) pcap: Option<PathBuf>,
     /// Exit with 3 if a MUST or MUST NOT is not met
     #[arg(long)]
     pub(crate) fail_on_must: bool,

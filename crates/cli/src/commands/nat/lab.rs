@@ -28,9 +28,9 @@ use weir_text::layout::Terminal;
 use weir_text::time::duration;
 
 use super::document::{Measured, NatTables};
-use super::page;
 use super::progress::{Circumstances, Follower, ProgressFile};
 use super::saved::Saved;
+use super::{page, write_packets};
 use crate::args::nat::{LabGateway, NatLabArgs};
 use crate::documents::print_json;
 use crate::exit::{CommandResult, FAILED, Failure, MISSING};
@@ -271,13 +271,7 @@ fn measure_one(
     let (observations, files) =
         observed.map_err(|e: io::Error| Failure::failed(format!("{gateway}: {e}")))?;
     if let Some(folder) = &args.pcap {
-        let folder = folder.join(gateway);
-        let failed = |e| Failure::failed(format!("cannot write to {}: {e}", folder.display()));
-        std::fs::create_dir_all(&folder).map_err(failed)?;
-        for captured in &files {
-            let file = folder.join(format!("{}.pcapng", captured.experiment));
-            std::fs::write(file, &captured.file).map_err(failed)?;
-        }
+        write_packets(&folder.join(gateway), &files)?;
     }
     Ok(measured(which, observations, &files))
 }

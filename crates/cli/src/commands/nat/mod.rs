@@ -10,6 +10,9 @@ pub(crate) mod rows;
 mod saved;
 mod served;
 
+use std::path::Path;
+
+use weir_nat::capture::Captured;
 use weir_nat::table::Line;
 use weir_nat::{Compliance, Level};
 
@@ -29,6 +32,17 @@ pub(crate) fn run(args: &NatArgs, color: Color) -> CommandResult {
         NatCommand::Compare(args) => compare::run(args, color),
         NatCommand::Rows { json } => rows::run(*json, color),
     }
+}
+
+/// Writes the packets of each experiment to a folder, which is made.
+fn write_packets(folder: &Path, files: &[Captured]) -> CommandResult {
+    let failed = |e| Failure::failed(format!("cannot write to {}: {e}", folder.display()));
+    std::fs::create_dir_all(folder).map_err(failed)?;
+    for captured in files {
+        let file = folder.join(format!("{}.pcapng", captured.experiment));
+        std::fs::write(file, &captured.file).map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// The end of a command that was asked to fail if a MUST is not met.

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use weir_nat::capture::Recorder;
 use weir_nat::served::{Means, ServerEnds, raise_descriptor_limit, restrict, survey};
 use weir_nat::{Compliance, Ends, Table, measure};
 use weir_probe::client::{Error, NatCheck, Visit};
@@ -13,7 +14,7 @@ use weir_text::time::duration;
 
 use super::check::address;
 use super::document::{NatCheckServer, NatPortsSeen, Path};
-use super::page;
+use super::{page, write_packets};
 use crate::args::nat::{NatCheckArgs, NatPortsArgs};
 use crate::commands::probe::{OWN_PORT, key_of};
 use crate::documents::print_json;
@@ -34,13 +35,19 @@ pub(super) fn check(server: &str, args: &NatCheckArgs, color: Color) -> CommandR
         step(|| name.to_owned());
         !stop.raised()
     };
-    let observations = measure(&mut ends, &mut go_on).map_err(|e| failed(server, &stop, &e))?;
+    let mut recorder = Recorder::new(&mut ends);
+    let observations = measure(&mut recorder, &mut go_on).map_err(|e| failed(server, &stop, &e))?;
+    let files = recorder.files();
     if stop.raised() {
         return Err(stopped());
     }
     let two_addresses = ends.has_two_addresses();
     let low_ports = observations.udp_ports.iter().flatten().any(|t| t.inside.port() < 1024);
     let mut table = Table::of(&observations);
+    if let Some(folder) = &args.pcap {
+        write_packets(folder, &files)?;
+        table = table.with_packets(&files);
+    }
     let raw_packets = ends.raw_packets();
     let means = Means { two_addresses, low_ports, raw_packets };
     restrict(&mut table, &means);
