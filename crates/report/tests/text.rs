@@ -62,6 +62,23 @@ fn an_effect_that_its_values_do_not_show_is_marked_and_explained() {
     assert!(flat(&run).contains("† value: of all trials"));
 }
 
+/// The page has every metric: one that is no headline is marked in its details.
+#[test]
+fn an_effect_in_the_details_of_the_page_is_marked_too() {
+    let mut run = fixture::run(1);
+    let metric = run.workloads.iter_mut().flat_map(|w| &mut w.metrics).find(|m| m.name == "goodput_bps");
+    metric.unwrap().headline = false;
+    let details = |run: &Run| {
+        let page = weir_report::html(run);
+        page.split_once("<details>").unwrap().1.split("</details>").next().unwrap().matches('†').count()
+    };
+    assert_eq!(details(&run), 0);
+    let mut cells = run.results.as_mut().unwrap().cells.iter_mut();
+    let cell = cells.find(|c| c.metric == "goodput_bps" && c.variant == "nft-masquerade").unwrap();
+    cell.estimate.as_mut().unwrap().center *= 10.0;
+    assert_eq!(details(&run), 1);
+}
+
 #[test]
 fn color_only_when_asked_for() {
     let run = fixture::run(1);
