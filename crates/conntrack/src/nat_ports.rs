@@ -8,6 +8,9 @@ use weir_netlink::conntrack::Address;
 use weir_netlink::nftables::nat::{Ports, SourceNat, source_nat};
 use weir_sys::ProcRoot;
 
+/// Ports of a rule without a range, for connections from unprivileged ones (net/netfilter/nf_nat_core.c).
+const KERNEL_PORTS: u64 = 64_512;
+
 /// The information that decides the port range of a connection.
 #[derive(Debug, Clone, Default)]
 pub struct NatPorts {
@@ -64,6 +67,17 @@ impl NatPorts {
     /// True if nothing but the kernel's own ranges can be meant.
     pub fn is_plain(&self) -> bool {
         self.told.is_none() && self.rules.iter().all(|r| r.to.ports == Ports::Kernel)
+    }
+
+    /// Ports of the narrowest rule; `None` where not all rules can be seen, or a map chooses.
+    pub fn least(&self) -> Option<u64> {
+        self.count()?;
+        let ports = |rule: &SourceNat| match &rule.to.ports {
+            Ports::Range(range) => Some(range.len() as u64),
+            Ports::Kernel => Some(KERNEL_PORTS),
+            Ports::Mapped => None,
+        };
+        self.rules.iter().map(ports).collect::<Option<Vec<u64>>>()?.into_iter().min()
     }
 
     /// The ranges that connections behind this outside address may be from. None: the kernel's own, or it cannot be known.
@@ -148,6 +162,14 @@ mod tests {
         assert_eq!(ranges(vec![plain(), own()], "198.18.0.10"), [10..=20]);
         assert_eq!(ranges(vec![plain(), own()], "198.18.0.12"), []);
         assert_eq!(ranges(vec![rule(None, Ports::Range(5..=6)), own()], "198.18.0.12"), [5..=6]);
+    }
+
+    #[test]
+    fn the_narrowest_rule_has_the_least_ports() {
+        let least = |rules| NatPorts::of(rules, None).least();
+        let (kernel, ten) = (|| rule(None, Ports::Kernel), || rule(None, Ports::Range(6000..=6009)));
+        assert_eq!((least(vec![kernel()]), least(vec![kernel(), ten()])), (Some(64_512), Some(10)));
+        assert_eq!((least(vec![]), least(vec![ten(), rule(None, Ports::Mapped)])), (None, None));
     }
 
     #[test]

@@ -110,6 +110,7 @@ pub(super) fn read(
     }
     let given = NatPorts::find(root, None);
     table.source_nat_rules = rules(&given);
+    table.least_ports = given.least();
     join(&mut table, &packets)?;
     if count < TOO_FEW && packets.is_empty() {
         table.partial = Some("a table of one or two entries, in which nothing was lost, is not read".into());

@@ -40,6 +40,8 @@ pub struct Connections {
     pub pools: Vec<SnatPool>,
     /// Rules of nftables, and of iptables where it speaks nft, that translate sources; `None` where that cannot be known.
     pub source_nat_rules: Option<u64>,
+    /// Ports of the narrowest of these rules; `None` where that cannot be known.
+    pub least_ports: Option<u64>,
     /// Entries asked for by the tuple of a packet that was dropped or reset: that tuple, and what the table holds for it.
     pub joined: Vec<(Tuple, ConnectionGroup)>,
     /// Tuples of packets that were dropped or reset for which the table held nothing at the window's end.

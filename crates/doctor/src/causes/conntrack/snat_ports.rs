@@ -5,7 +5,7 @@ use super::relief;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::nft::{self, nft, statement};
 use crate::command::sh;
-use crate::evidence::{Backend, Namespace, Plane, SnatPool};
+use crate::evidence::{Backend, Connections, Namespace, Plane, SnatPool};
 use crate::finding::{Claim, Confidence, Fact, Finding, Fix, Severity};
 use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
 use weir_conntrack::names;
@@ -56,6 +56,11 @@ const SMALL: u64 = 128;
 /// Clashes without a known pool from which on it is no accident.
 const MANY: u64 = 20;
 
+/// Whether the table holds as many entries as the narrowest rule of source NAT has ports, also if none of them was read.
+fn has_entries_for_a_pool(table: &Connections) -> bool {
+    table.least_ports.is_none_or(|ports| table.count as f64 >= USED_UP * ports as f64)
+}
+
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let refused = Refused::of(namespace);
     let table = namespace.connections.as_ref();
@@ -65,7 +70,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
         return Some(soon(view, namespace, large));
     }
     // If the table could not be read, the counters alone must do: the kernel repairs a race more often than it loses one.
-    let unread = table.is_none_or(|t| t.partial.is_some());
+    let unread = table.is_none_or(|t| t.partial.is_some() && has_entries_for_a_pool(t));
     if full.is_empty() && !(unread && refused.clashed >= MANY && refused.repaired < refused.clashed / 10) {
         return None;
     }
@@ -297,5 +302,18 @@ mod tests {
         assert_eq!(finding.confidence, Confidence::Low);
         blind.namespaces[0].counters.insert("conntrack.clash_resolve".into(), (0, 300).into());
         assert_eq!((CAUSE.examine)(&EvidenceView::of(&blind)), []);
+    }
+
+    /// A busy host reads only a part of a table in its time.
+    #[test]
+    fn too_few_entries_for_any_pool_are_a_race_also_if_they_were_not_read() {
+        let found = |count, least_ports| {
+            let mut part = seen(400, vec![]);
+            let table = part.namespaces[0].connections.as_mut().unwrap();
+            (table.count, table.least_ports, table.partial) = (count, least_ports, Some("no time".into()));
+            (CAUSE.examine)(&EvidenceView::of(&part)).len()
+        };
+        assert_eq!((found(20_000, Some(64_512)), found(64_000, Some(64_512))), (0, 1));
+        assert_eq!((found(10, Some(10)), found(20_000, None)), (1, 1));
     }
 }
