@@ -5,7 +5,7 @@
 mod documents;
 mod fastpath_world;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fastpath_world::Gateway;
 use rand::{RngExt, SeedableRng};
@@ -32,11 +32,18 @@ fn root_killed_at_random_instants_it_leaves_nothing_and_no_packet_goes_to_anothe
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let traffic =
         ["inside", "inside2"].map(|host| gateway.begin(host, "traffic", &[host, &seed.to_string()]));
+    // How long it takes here until packets are carried: some kills come before that, and some later.
+    let begun = Instant::now();
+    let applying = gateway.world.start("applying", gateway.weir(&["apply", "--confirm-within", "1h"]));
+    until("it is in effect", PATIENCE, || (!gateway.processes("fastpath hold").is_empty()).then_some(()));
+    let longest = begun.elapsed().as_millis() as u64 * 2;
+    gateway.run(&["rollback"]).expect(0);
+    drop(applying);
     let mut in_effect = 0;
     for n in 0..kills {
         let kept = random.random_bool(0.5);
         let applying = gateway.world.start("applying", gateway.weir(&["apply", "--confirm-within", "1h"]));
-        std::thread::sleep(Duration::from_millis(random.random_range(0..1500)));
+        std::thread::sleep(Duration::from_millis(random.random_range(0..longest)));
         if kept {
             // Too early is a failure of this command alone.
             gateway.run(&["confirm"]);
