@@ -27,6 +27,8 @@ pub(super) const EXPERIMENTS: [&str; 10] = [
     OTHER_PROTOCOLS,
     IDLE,
 ];
+/// Packets taken in one go: the server's addresses may send other traffic here without an end.
+const TURN: usize = 1_024;
 /// Longest packet that the tap keeps: a link may have put fragments together.
 const LONGEST: usize = 65_535;
 
@@ -67,7 +69,8 @@ impl Raw {
     /// If the system refuses.
     pub(super) fn receive(&mut self) -> io::Result<Vec<Packet>> {
         let mut packets = Vec::new();
-        while let Some(n) = self.tap.read(&mut self.buffer)? {
+        for _ in 0..TURN {
+            let Some(n) = self.tap.read(&mut self.buffer)? else { break };
             packets.extend(Packet::read(&self.buffer[..n]).filter(|packet| !is_of_link(packet)));
         }
         Ok(packets)
