@@ -23,7 +23,8 @@ pub struct Start {
     pub exact: bool,
 }
 
-/// Let only datagrams in that begin like one of these, from now on; what waits in the socket's queue stays there. Needs no
+/// Let only datagrams in that begin like one of these, from now on: of none, nothing. A port of TCP that listens is silent then,
+/// since its segments are dropped before they open or reset anything (net/ipv4/tcp_ipv4.c, `tcp_filter`). Datagrams that wait in the socket's queue stay there. Needs no
 /// privilege (socket(7), SO_ATTACH_FILTER).
 ///
 /// # Errors

@@ -4,16 +4,14 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sendto, socket_with};
 
+use crate::datagram_filter::admit_only;
 use crate::packet_socket;
-use crate::socket_option::{attach_filter, set_int};
+use crate::socket_option::set_int;
 
 /// Receive buffer, bytes; the kernel counts some 800 for each short packet.
 const BUFFER: i32 = 1 << 20;
-/// PACKET_IGNORE_OUTGOING (include/uapi/linux/if_packet.h), Linux 4.20.
-const IGNORE_OUTGOING: i32 = 23;
 /// IP_NODEFRAG (include/uapi/linux/in.h): connection tracking of this host leaves fragments as they are sent.
 const NODEFRAG: i32 = 22;
 
@@ -46,16 +44,7 @@ impl IpTap {
         {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let socket = packet_socket::open(SocketType::DGRAM)?;
-        // Nothing is taken in before there is a filter.
-        attach_filter(&socket, &mut filter(chosen_by, addresses, tcp_ports))?;
-        // Without the privilege for more it is what the system allows.
-        if set_int(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, BUFFER).is_err() {
-            set_int(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER)?;
-        }
-        // On older kernels the filter leaves out what this host sends.
-        let _ = set_int(&socket, libc::SOL_PACKET, IGNORE_OUTGOING, 1);
-        packet_socket::bind(&socket, 0, libc::ETH_P_ALL as u16)?;
+        let socket = packet_socket::open_tap(&mut filter(chosen_by, addresses, tcp_ports), BUFFER)?;
         Ok(IpTap { socket })
     }
 
@@ -64,15 +53,7 @@ impl IpTap {
     /// # Errors
     /// Those of recv(2).
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        loop {
-            match recv(&self.socket, &mut *buffer, RecvFlags::DONTWAIT) {
-                Ok((n, _)) => return Ok(Some(n)),
-                // The interface went away; others are still there.
-                Err(Errno::INTR | Errno::NETDOWN) => {}
-                Err(Errno::WOULDBLOCK) => return Ok(None),
-                Err(e) => return Err(e.into()),
-            }
-        }
+        packet_socket::read_tap(&self.socket, buffer)
     }
 }
 
@@ -174,18 +155,8 @@ impl IpSender {
 /// EPERM without CAP_NET_RAW over the namespace.
 pub fn accept_protocol(version_of: IpAddr, protocol: u8) -> io::Result<OwnedFd> {
     let socket = raw_socket(version_of, protocol.into())?;
-    admit_none(&socket)?;
+    admit_only(&socket, &[])?;
     Ok(socket)
-}
-
-/// Lets nothing in to a socket, from now on; `datagram_filter::admit_all` ends that. A port of TCP that listens is silent then: its
-/// segments are dropped before they open or reset anything (net/ipv4/tcp_ipv4.c, `tcp_filter`).
-///
-/// # Errors
-/// Those of setsockopt(2).
-pub fn admit_none(socket: impl AsFd) -> io::Result<()> {
-    let nothing = libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
-    attach_filter(socket, &mut [nothing])
 }
 
 fn raw_socket(version_of: IpAddr, protocol: i32) -> io::Result<OwnedFd> {
@@ -245,7 +216,7 @@ mod tests {
             let address: IpAddr = address.parse().unwrap();
             let listener = std::net::TcpListener::bind((address, 0)).unwrap();
             let port = listener.local_addr().unwrap().port();
-            admit_none(&listener).unwrap();
+            admit_only(&listener, &[]).unwrap();
             let tap = IpTap::open(ChosenBy::Destination, &[address], &[port, 9]).unwrap();
             let connect = |port: u16| {
                 let to = SocketAddr::new(address, port);

@@ -4,8 +4,14 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+use rustix::io::Errno;
 pub use rustix::net::SocketType;
-use rustix::net::{AddressFamily, SocketFlags, socket_with};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, recv, socket_with};
+
+use crate::socket_option::{attach_filter, set_int};
+
+/// PACKET_IGNORE_OUTGOING (include/uapi/linux/if_packet.h), Linux 4.20.
+const IGNORE_OUTGOING: i32 = 23;
 
 /// Opens one. Its protocol is 0: it takes nothing in before it is bound to another one.
 ///
@@ -29,4 +35,39 @@ pub fn bind(socket: impl AsFd, interface: u32, ethertype: u16) -> io::Result<()>
     // SAFETY: an address of the length given.
     let bound = unsafe { libc::bind(socket.as_fd().as_raw_fd(), (&raw const address).cast(), length) };
     if bound < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Opens one that takes in the packets of all interfaces, from their IP header on, which this filter (linux/filter.h) admits. `buffer`
+/// is the size of its receive buffer, bytes: the kernel counts some 800 for each short packet.
+///
+/// # Errors
+/// As [`open`], and those of setsockopt(2).
+pub(crate) fn open_tap(filter: &mut [libc::sock_filter], buffer: i32) -> io::Result<OwnedFd> {
+    let socket = open(SocketType::DGRAM)?;
+    // Nothing is taken in before there is a filter.
+    attach_filter(&socket, filter)?;
+    // Without the privilege for more it is what the system allows.
+    if set_int(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, buffer).is_err() {
+        set_int(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, buffer)?;
+    }
+    // On older kernels the filter leaves out what this host sends.
+    let _ = set_int(&socket, libc::SOL_PACKET, IGNORE_OUTGOING, 1);
+    bind(&socket, 0, libc::ETH_P_ALL as u16)?;
+    Ok(socket)
+}
+
+/// The next packet of a tap; `None` if there is none. The end of one that does not fit the buffer is cut off.
+///
+/// # Errors
+/// Those of recv(2).
+pub(crate) fn read_tap(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    loop {
+        match recv(socket, &mut *buffer, RecvFlags::DONTWAIT) {
+            Ok((n, _)) => return Ok(Some(n)),
+            // The interface went away; others are still there.
+            Err(Errno::INTR | Errno::NETDOWN) => {}
+            Err(Errno::WOULDBLOCK) => return Ok(None),
+            Err(e) => return Err(e.into()),
+        }
+    }
 }

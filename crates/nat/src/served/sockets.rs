@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use weir_probe::nat::{self, HEAD, MARK, STREAM, plain};
 use weir_probe::shared_tcp;
-use weir_sys::ip_packets::admit_none;
+use weir_sys::datagram_filter::admit_only;
 use weir_wire::Tcp;
 
 use crate::session::Segment;
@@ -86,7 +86,7 @@ impl Sockets {
     pub(super) fn silence(&mut self, port: u16) -> io::Result<()> {
         if let std::collections::btree_map::Entry::Vacant(entry) = self.silent.entry(port) {
             let listener = TcpListener::from(shared_tcp(SocketAddr::new(self.own, port))?);
-            admit_none(&listener)?;
+            admit_only(&listener, &[])?;
             rustix::net::listen(&listener, BACKLOG)?;
             entry.insert(listener);
         }

@@ -10,7 +10,6 @@ use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 use rustix::net::accept_with;
 use weir_sys::datagram_filter::{self, Start};
-use weir_sys::ip_packets::admit_none;
 
 use super::account::{Mappings, Pace};
 use super::pool::{Sockets, shared_tcp};
@@ -95,7 +94,7 @@ impl Ends {
     /// In words for the client.
     pub(super) fn set_silent(&self, silent: bool) -> Result<(), String> {
         let set = |listener: &TcpListener| match silent {
-            true => admit_none(listener),
+            true => datagram_filter::admit_only(listener, &[]),
             false => datagram_filter::admit_all(listener),
         };
         self.sockets.iter().try_for_each(|socket| set(&socket.listener)).map_err(|e| e.to_string())
