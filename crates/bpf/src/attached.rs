@@ -3,7 +3,7 @@
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::object::ProgramFd;
-use crate::{Error, Result};
+use crate::{Error, NO_TCX, Result};
 
 /// A side of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +76,18 @@ pub fn tcx_programs(interface: u32, direction: Direction) -> Result<Vec<u32>> {
 /// [`Error::Missing`] without CAP_NET_ADMIN; if there is no such interface.
 pub fn has_tcx(interface: u32) -> Result<bool> {
     Ok(query(interface, Direction::Ingress)?.is_some())
+}
+
+/// Asks for TCX before programs are loaded that only a kernel with TCX can load, so that the error names what is missing.
+///
+/// # Errors
+/// [`Error::Missing`] on a kernel without TCX, or without CAP_NET_ADMIN; if there is no such interface.
+pub fn require_tcx(interface: u32) -> Result<()> {
+    if has_tcx(interface)? {
+        return Ok(());
+    }
+    let what = format!("list the programs of interface {interface}");
+    Err(Error::Missing { what, source: std::io::Error::from_raw_os_error(libc::EINVAL), hint: NO_TCX })
 }
 
 /// `None` where the kernel has no such hook.

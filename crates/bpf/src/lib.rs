@@ -21,7 +21,7 @@ pub use attach::{
     Attached, XdpAbilities, XdpMode, are_attached, attach_tcx, attach_tcx_first, attach_tracepoint,
     attach_tracing, attach_xdp, xdp_abilities,
 };
-pub use attached::{Direction, has_tcx, program_name, tcx_programs};
+pub use attached::{Direction, has_tcx, program_name, require_tcx, tcx_programs};
 pub use btf::Btf;
 pub use folder::{detach_pinned, make_folder, names_in, new_folder, remove_folder};
 pub use live::{LiveFrames, TestRun, test_run, test_run_super};
@@ -104,7 +104,7 @@ impl Error {
             }
         };
         // A program that the verifier rejects also ends in EACCES; then it is not the privilege.
-        if words.contains("processed") && words.contains("insns") {
+        if is_verdict(words) {
             return Error::Refused { what, source, words: format!(": {}", words.trim()) };
         }
         Error::Missing { what, source, hint }
@@ -114,6 +114,11 @@ impl Error {
     pub(crate) fn last(what: impl Into<String>) -> Self {
         Error::new(what, std::io::Error::last_os_error(), "")
     }
+}
+
+/// True if the verifier looked at a program and says what it found (kernel/bpf/verifier.c, `print_verification_stats`).
+fn is_verdict(words: &str) -> bool {
+    words.contains("processed") && words.contains("insns")
 }
 
 /// The kernel's own "not supported", which it should not but does show (include/linux/errno.h).

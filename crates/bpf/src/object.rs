@@ -7,7 +7,7 @@ use std::sync::{Mutex, Once, PoisonError};
 use libbpf_rs::{MapCore, MapHandle, OpenObject, PrintLevel};
 
 use crate::map::{Map, Plain};
-use crate::{Error, Result};
+use crate::{Error, Result, is_verdict};
 
 /// Messages of libbpf since the last read. libbpf has one channel for the whole process.
 static WORDS: Mutex<String> = Mutex::new(String::new());
@@ -49,6 +49,8 @@ fn failed(what: &str, error: &libbpf_rs::Error) -> Error {
         }
     };
     let number = number.or(match error.kind() {
+        // The verifier's number, and that of a missing privilege.
+        libbpf_rs::ErrorKind::PermissionDenied if is_verdict(&words) => Some(libc::EACCES),
         libbpf_rs::ErrorKind::PermissionDenied => Some(libc::EPERM),
         _ => None,
     });

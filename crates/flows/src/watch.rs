@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
-use weir_bpf::{Attached, Direction, Loader, Object, ProgramFd, attach_tcx_first};
+use weir_bpf::{Attached, Direction, Loader, Object, ProgramFd, attach_tcx_first, require_tcx};
 use weir_netlink::Link;
 use weir_text::order;
 
@@ -109,6 +109,7 @@ impl Watch {
         let udp_flows = if options.udp { (options.flows / 2).max(1) } else { 1 };
         let own = interfaces::addresses()?;
         let links = interfaces::choose(&options.interfaces)?;
+        links.first().map_or(Ok(()), |link| require_tcx(link.index))?;
         let mut loader = Loader::unpack("flows", OBJECT)?;
         loader.config(&WeirConfig {
             key: secret(),

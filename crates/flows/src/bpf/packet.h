@@ -57,6 +57,8 @@ static __always_inline enum weir_verdict read_tcp(struct __sk_buff *skb, struct 
 	if (header < sizeof(tcp) || p->bytes < at + header)
 		return WEIR_MALFORMED;
 	length = header - sizeof(tcp);
+	// The compiler knows that it cannot be longer, and would leave the comparison out, which the verifier needs.
+	asm volatile("" : "+r"(length));
 	if (length > 40)
 		return WEIR_MALFORMED;
 	e->source_port = (__be16)tcp.ports;
