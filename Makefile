@@ -5,10 +5,11 @@ SHELL := /bin/bash
 
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 WEIR := $(TARGET_DIR)/release/weir
+CLANG ?= clang-19
 FUZZ_SECONDS ?= 600
 FASTPATH_FUZZ_SECONDS ?= $(FUZZ_SECONDS)
 
-.PHONY: help setup build bench bench-doctor test guides soak fuzz lint fmt docs nat-results pictures packages test-packages test-deploy test-kubernetes
+.PHONY: help setup build bench bench-doctor test guides soak fuzz lint fmt docs nat-results pictures packages test-clang test-packages test-deploy test-kubernetes
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +34,10 @@ test: ## everything: setup, lint, then all tests, as root in a private network a
 	@scripts/setup test
 	@$(MAKE) --no-print-directory lint
 	@scripts/test
+
+test-clang: ## compile the BPF programs with another compiler, CLANG=clang-19, and run the tests that load them, as root
+	@CLANG=$(CLANG) CARGO_TARGET_DIR=$(abspath $(TARGET_DIR))/$(CLANG) scripts/test \
+		$(patsubst crates/%/build.rs,-p weir-%,$(shell grep -l weir_bpf_build crates/*/build.rs))
 
 guides: build ## run the commands of every guide in a throw-away world, as root, and compare what they print
 	@scripts/guides

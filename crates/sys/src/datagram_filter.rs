@@ -4,6 +4,8 @@
 use std::io;
 use std::os::fd::AsFd;
 
+use rustix::net::{AddressFamily, SocketType, socket};
+
 use crate::socket_option::{attach_filter, set_int};
 
 /// Bytes of the UDP header (RFC 768), from which a socket's filter counts (net/ipv4/udp.c, `udp_queue_rcv_one_skb`).
@@ -24,17 +26,26 @@ pub struct Start {
 }
 
 /// Let only datagrams in that begin like one of these, from now on: of none, nothing. A port of TCP that listens is silent then,
-/// since its segments are dropped before they open or reset anything (net/ipv4/tcp_ipv4.c, `tcp_filter`). Datagrams that wait in the socket's queue stay there. Needs no
-/// privilege (socket(7), SO_ATTACH_FILTER).
+/// since its segments are dropped before they open or reset anything (net/ipv4/tcp_ipv4.c, `tcp_filter`). Datagrams that wait in the
+/// socket's queue stay there. UDP needs no privilege (socket(7), SO_ATTACH_FILTER); TCP does on some kernels ([`may_silence_tcp`]).
 ///
 /// # Errors
-/// `InvalidInput` for first bytes that are more than 64 or than the datagram, and for more instructions than the kernel takes (4096), and those of setsockopt(2): the memory for a filter is
-/// bounded by net.core.optmem_max. The filter that the socket had before stays then.
+/// `InvalidInput` for first bytes that are more than 64 or than the datagram, and for more instructions than the kernel takes (4096),
+/// and those of setsockopt(2): the memory for a filter is bounded by net.core.optmem_max. The filter that the socket had before stays
+/// then.
 pub fn admit_only(socket: impl AsFd, starts: &[Start]) -> io::Result<()> {
     if starts.iter().any(|s| s.bytes.len() > MOST.min(s.length.into())) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     attach_filter(socket, &mut program(starts))
+}
+
+/// Asks the kernel whether this process may silence ports of TCP, at a socket of its own that it closes again.
+///
+/// # Errors
+/// EPERM without CAP_NET_ADMIN, where the kernel asks for it at sockets of TCP (seen on Linux 6.18); those of socket(2).
+pub fn may_silence_tcp() -> io::Result<()> {
+    admit_only(socket(AddressFamily::INET, SocketType::STREAM, None)?, &[])
 }
 
 /// Let everything in again. A socket without a filter stays so.

@@ -297,7 +297,7 @@ impl ServerEnds {
 /// Raw packets, where both ends can have them.
 fn open_raw(far: &mut NatCheck) -> io::Result<Result<Raw, String>> {
     let raw = Raw::open(far.endpoints()).map_err(|e| match e.kind() {
-        io::ErrorKind::PermissionDenied => "this host needs root (CAP_NET_RAW)".to_owned(),
+        io::ErrorKind::PermissionDenied => "this host needs root (CAP_NET_RAW and CAP_NET_ADMIN)".to_owned(),
         _ => format!("this host cannot open packet sockets: {e}"),
     });
     let Ok(raw) = raw else { return Ok(raw) };

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use weir_probe::nat::Endpoints;
+use weir_sys::datagram_filter::may_silence_tcp;
 use weir_sys::ip_packets::{ChosenBy, IpSender, IpTap};
 
 use super::sockets::is_of_path;
@@ -44,9 +45,10 @@ impl Raw {
     /// Towards a server with these addresses, and ports of TCP.
     ///
     /// # Errors
-    /// EPERM without CAP_NET_RAW over the namespace.
+    /// EPERM without CAP_NET_RAW over the namespace, or without CAP_NET_ADMIN where that silences ports of TCP.
     pub(super) fn open(servers: &Endpoints) -> io::Result<Self> {
         let first = *servers.addresses.first().ok_or(io::ErrorKind::AddrNotAvailable)?;
+        may_silence_tcp()?;
         let tap = IpTap::open(ChosenBy::Source, &servers.addresses, &servers.ports)?;
         Ok(Raw { tap, sender: IpSender::open(first)?, buffer: vec![0; LONGEST] })
     }

@@ -109,7 +109,7 @@ impl Check<'_> {
             return Err("the server has no key (--key-file)".into());
         }
         Raw::open(endpoints, raw_mark(ends.number)).map_err(|e| match e.kind() {
-            io::ErrorKind::PermissionDenied => "the server needs root (CAP_NET_RAW)".into(),
+            io::ErrorKind::PermissionDenied => "the server needs root (CAP_NET_RAW and CAP_NET_ADMIN)".into(),
             _ => format!("the server cannot open packet sockets: {e}"),
         })
     }

@@ -5,6 +5,7 @@ mod rules;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use weir_sys::datagram_filter::may_silence_tcp;
 use weir_sys::ip_packets::{ChosenBy, IpSender, IpTap, accept_protocol};
 
 use crate::nat::{Endpoints, LONGEST_RAW, OTHER_PROTOCOLS};
@@ -31,9 +32,10 @@ impl Raw {
     /// For a check with that mark.
     ///
     /// # Errors
-    /// EPERM without CAP_NET_RAW over the namespace.
+    /// EPERM without CAP_NET_RAW over the namespace, or without CAP_NET_ADMIN where that silences ports of TCP.
     pub(super) fn open(endpoints: &Endpoints, mark: [u8; 4]) -> io::Result<Self> {
         let first = *endpoints.addresses.first().ok_or(io::ErrorKind::AddrNotAvailable)?;
+        may_silence_tcp()?;
         let accepted = OTHER_PROTOCOLS.map(|number| accept_protocol(first, number));
         Ok(Raw {
             tap: IpTap::open(ChosenBy::Destination, &endpoints.addresses, &endpoints.ports)?,
