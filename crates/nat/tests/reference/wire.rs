@@ -32,6 +32,23 @@ struct Link {
     far: Mac,
 }
 
+impl Link {
+    /// Packets for the NAT that are there already.
+    fn packets(&self) -> impl Iterator<Item = Packet> {
+        let mut buffer = vec![0; 1 << 16];
+        std::iter::from_fn(move || {
+            self.socket.receive(&mut buffer).unwrap().map(|n| self.packet(&buffer[..n]))
+        })
+        .flatten()
+    }
+
+    fn packet(&self, frame: &[u8]) -> Option<Packet> {
+        let (header, rest) = Ethernet::read(frame).ok()?;
+        let is_own = header.destination == self.own;
+        Packet::read(rest).filter(|packet| is_own && !is_of_the_link(packet))
+    }
+}
+
 impl Wire {
     /// Between the two links of a site, whose gateway's kernel forwards nothing.
     pub(crate) fn start(site: &Site, behaviour: Behaviour) -> Wire {
@@ -70,7 +87,6 @@ fn forward(links: &[(Side, Link); 2], mut nat: Reference, is_nat64: bool, over: 
     go_first().unwrap();
     let waits = nat.has(Defect::FirstPacketsLost) || nat.has(Defect::FirstPacketsSplit);
     let begun = Instant::now();
-    let mut buffer = vec![0; 1 << 16];
     while !over.raised() {
         let mut both =
             [PollFd::new(&links[0].1.socket, PollFlags::IN), PollFd::new(&links[1].1.socket, PollFlags::IN)];
@@ -80,29 +96,22 @@ fn forward(links: &[(Side, Link); 2], mut nat: Reference, is_nat64: bool, over: 
             std::thread::sleep(AT_ONCE);
         }
         nat.begin_batch();
-        for (side, link) in links {
-            while let Some(n) = link.socket.receive(&mut buffer).unwrap() {
-                let Ok((header, rest)) = Ethernet::read(&buffer[..n]) else { continue };
-                if header.destination != link.own {
-                    continue;
-                }
-                let Some(packet) = Packet::read(rest) else { continue };
-                // The clock begins above zero, so that no mapping is older than it.
-                let now = begun.elapsed() + Duration::from_secs(1);
-                if is_of_the_link(&packet) {
-                    continue;
-                }
-                if waited_from.elapsed() > HELD_UP {
-                    nat.begin_batch();
-                }
-                let out = match is_nat64 {
-                    true => wire64::handle(*side, packet, |side, packet| nat.handle(now, side, packet)),
-                    false => nat.handle(now, *side, packet),
-                };
-                for (side, packet) in out {
-                    let (_, out) = links.iter().find(|(s, _)| *s == side).unwrap();
-                    send(out, &packet);
-                }
+        // All of them before the first is passed on: its receiver's next packet did not come at once with it.
+        let came: Vec<_> = links.iter().flat_map(|(side, link)| link.packets().map(|p| (*side, p))).collect();
+        let held_up = waited_from.elapsed() > HELD_UP;
+        for (side, packet) in came {
+            // The clock begins above zero, so that no mapping is older than it.
+            let now = begun.elapsed() + Duration::from_secs(1);
+            if held_up {
+                nat.begin_batch();
+            }
+            let out = match is_nat64 {
+                true => wire64::handle(side, packet, |side, packet| nat.handle(now, side, packet)),
+                false => nat.handle(now, side, packet),
+            };
+            for (side, packet) in out {
+                let (_, out) = links.iter().find(|(s, _)| *s == side).unwrap();
+                send(out, &packet);
             }
         }
     }
