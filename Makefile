@@ -36,7 +36,7 @@ test: ## everything: setup, lint, then all tests, as root in a private network a
 	@scripts/test
 
 test-clang: ## compile the BPF programs with another compiler, CLANG=clang-19, and run the tests that load them, as root
-	@CLANG=$(CLANG) CARGO_TARGET_DIR=$(abspath $(TARGET_DIR))/$(CLANG) scripts/test \
+	@CLANG=$(CLANG) CARGO_TARGET_DIR=$(abspath $(TARGET_DIR))/$(notdir $(CLANG)) scripts/test \
 		$(patsubst crates/%/build.rs,-p weir-%,$(shell grep -l weir_bpf_build crates/*/build.rs))
 
 guides: build ## run the commands of every guide in a throw-away world, as root, and compare what they print
