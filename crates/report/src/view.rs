@@ -123,15 +123,15 @@ fn entry<'a>(
     let estimate = cell.and_then(|c| c.estimate);
     let comparison = cell.and_then(|c| c.comparison.as_ref());
     let effect = comparison.map(|c| effect_text(def, c, estimate, baseline));
-    let mut words = cell.and_then(|c| c.verdict).map(|v| words::verdict(def, comparison, v));
-    if let (Some(words), true) = (&mut words, disagrees(def, cell, baseline)) {
-        words.text += DISAGREES_MARK;
-    }
+    let words = cell.and_then(|c| c.verdict).map(|v| words::verdict(def, comparison, v));
     // The run reports "Too few rounds" once; here the observed effect appears, marked as open.
-    let (words, effect) = match (words, effect) {
+    let (mut words, effect) = match (words, effect) {
         (Some(words), Some(text)) if !judged => (Some(Words { text, ..words }), None),
         pair => pair,
     };
+    if let (Some(words), true) = (&mut words, disagrees(def, cell, baseline)) {
+        words.text += DISAGREES_MARK;
+    }
     Entry {
         variant,
         value: estimate.map_or("–".to_owned(), |e| value_text(def, &e, Some(shown))),
@@ -159,13 +159,15 @@ pub(crate) const DISAGREES_MARK: &str = " †";
 const DISAGREES_BY: f64 = 0.03;
 
 /// A value is that of all trials: their median, or their merged percentile, where one bad trial owns the tail. An effect is
-/// that of a typical round. True where the two say different things.
+/// that of a typical round. True where the two say different things: too few rounds for an interval tell opposite directions only.
 fn disagrees(def: &MetricDef, cell: Option<&Cell>, baseline: Option<Estimate>) -> bool {
     let Some((own, base)) = cell.and_then(|c| c.estimate).zip(baseline) else { return false };
-    let Some((low, high)) = cell.and_then(|c| c.comparison?.interval) else { return false };
+    let Some(comparison) = cell.and_then(|c| c.comparison) else { return false };
+    let direction = if comparison.estimate < 1.0 { (0.0, 1.0) } else { (1.0, f64::INFINITY) };
+    let (low, high) = comparison.interval.unwrap_or(direction);
     let ratio = own.center / base.center;
     def.scale == Scale::Ratio
-        && ratio.is_finite()
+        && !ratio.is_nan()
         && !(low / (1.0 + DISAGREES_BY)..=high * (1.0 + DISAGREES_BY)).contains(&ratio)
 }
 

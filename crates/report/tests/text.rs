@@ -4,6 +4,7 @@ mod fixture;
 
 use unicode_width::UnicodeWidthStr;
 use weir_record::Run;
+use weir_stats::Verdict;
 use weir_report::{Terminal, csv_summary, csv_trials, markdown, terminal};
 
 fn plain(run: &Run, width: usize) -> String {
@@ -62,6 +63,25 @@ fn an_effect_that_its_values_do_not_show_is_marked_and_explained() {
     assert!(flat(&run).contains("† value: of all trials"));
 }
 
+#[test]
+fn too_few_rounds_for_an_interval_are_marked_where_value_and_effect_point_apart() {
+    let mut run = fixture::run(1);
+    for cell in &mut run.results.as_mut().unwrap().cells {
+        cell.verdict = cell.verdict.map(|_| Verdict::TooFewRounds);
+        if let Some(comparison) = &mut cell.comparison {
+            comparison.interval = None;
+        }
+    }
+    let marks = |run: &Run| plain(run, 200).matches('†').count();
+    assert!(flat(&run).contains("Too few rounds"));
+    assert_eq!(marks(&run), 0);
+    let mut cells = run.results.as_mut().unwrap().cells.iter_mut();
+    let cell = cells.find(|c| c.metric == "goodput_bps" && c.variant == "nft-masquerade").unwrap();
+    cell.estimate.as_mut().unwrap().center *= 10.0;
+    assert!(cell.comparison.as_ref().unwrap().estimate < 1.0);
+    assert_eq!(marks(&run), 2, "the row, and the explanation");
+}
+
 /// The page has every metric: one that is no headline is marked in its details.
 #[test]
 fn an_effect_in_the_details_of_the_page_is_marked_too() {
@@ -76,6 +96,11 @@ fn an_effect_in_the_details_of_the_page_is_marked_too() {
     let mut cells = run.results.as_mut().unwrap().cells.iter_mut();
     let cell = cells.find(|c| c.metric == "goodput_bps" && c.variant == "nft-masquerade").unwrap();
     cell.estimate.as_mut().unwrap().center *= 10.0;
+    assert_eq!(details(&run), 1);
+    // Of all trials it is among those that never ended, and in a typical round it is not.
+    let mut cells = run.results.as_mut().unwrap().cells.iter_mut();
+    let cell = cells.find(|c| c.metric == "goodput_bps" && c.variant == "nft-masquerade").unwrap();
+    cell.estimate.as_mut().unwrap().center = f64::INFINITY;
     assert_eq!(details(&run), 1);
 }
 

@@ -38,16 +38,17 @@ pub(crate) fn wrong(world: &World, changes: &[&str]) -> Option<Vec<String>> {
     let mut wrong = hops::wrong(world, "starved", &run, VARIANT, (Harm::Fails, 5));
     let (text, _) = hops::report(world, "starved", &[]);
     println!("{text}");
-    wrong.extend(contradictions(&run, &text));
+    let (page, _) = hops::report(world, "starved", &["--html"]);
+    wrong.extend(contradictions(&run, &page));
     if limit() != before {
         wrong.push(format!("nf_conntrack_max was {before} and is {}", limit()));
     }
     Some(wrong)
 }
 
-/// Rows of the report whose values and effect point in opposite directions, beyond what the effect's interval allows, without a
-/// mark that says why.
-fn contradictions(run: &Value, text: &str) -> Vec<String> {
+/// Rows of the page, which has every metric, whose values and effect point in opposite directions, beyond what the effect's interval
+/// allows, without a mark that says why.
+fn contradictions(run: &Value, page: &str) -> Vec<String> {
     let cell = |metric: &Value, variant: &str| {
         let mut cells = run["results"]["cells"].as_array().unwrap().iter();
         cells.find(|c| c["metric"] == *metric && c["variant"] == variant).cloned()
@@ -55,7 +56,7 @@ fn contradictions(run: &Value, text: &str) -> Vec<String> {
     let number = |v: &Value| if v == "infinite" { f64::INFINITY } else { v.as_f64().unwrap_or(f64::NAN) };
     let metrics = run["workloads"][0]["metrics"].as_array().unwrap().iter();
     let mut found = Vec::new();
-    for metric in metrics.filter(|m| m["scale"] == "ratio" && m["headline"] == true) {
+    for metric in metrics.filter(|m| m["scale"] == "ratio") {
         let (Some(own), Some(base)) = (cell(&metric["name"], VARIANT), cell(&metric["name"], BASELINE))
         else {
             continue;
@@ -68,8 +69,9 @@ fn contradictions(run: &Value, text: &str) -> Vec<String> {
         let allowed =
             interval.is_some_and(|i| (number(&i[0])..=number(&i[1])).contains(&(own_value / base_value)));
         let label = metric["label"].as_str().unwrap();
-        let mut row = text.lines().skip_while(|l| !l.trim_start().starts_with(label));
-        if opposed && !allowed && !row.any(|l| l.contains(VARIANT) && l.contains('†')) {
+        let head = format!(">{label}<");
+        let mut rows = page.split("<tr>").filter(|row| row.contains(&head));
+        if opposed && !allowed && !rows.any(|row| row.contains('†')) {
             found.push(format!("{label}: {own_value} against {base_value}, and an effect of {effect}"));
         }
     }
@@ -85,8 +87,7 @@ mod tests {
     #[test]
     fn a_greater_value_with_a_smaller_effect_needs_a_mark() {
         let run = |effect: f64, interval: [f64; 2]| {
-            let metrics =
-                json!([{ "name": "p99", "label": "latency p99", "scale": "ratio", "headline": true }]);
+            let metrics = json!([{ "name": "p99", "label": "latency p99", "scale": "ratio" }]);
             let cell = |variant, center: f64, effect: Value| {
                 json!({ "metric": "p99", "variant": variant, "estimate": { "center": center },
                         "comparison": { "estimate": effect, "interval": interval } })
@@ -94,10 +95,12 @@ mod tests {
             let cells = [cell(VARIANT, 4098.0, json!(effect)), cell(BASELINE, 219.0, Value::Null)];
             json!({ "workloads": [{ "metrics": metrics }], "results": { "cells": cells } })
         };
-        let row = " latency p99  host-network  219 ms\n              nat-starved   4098 ms  faster by 82 %";
+        let row = "<tr><th>latency p99</th><td>219 ms</td><td>4098 ms <span>faster by 82 %</span></td></tr>";
         let narrow = [0.1, 0.3];
         assert_eq!(contradictions(&run(0.18, narrow), row).len(), 1);
-        assert_eq!(contradictions(&run(0.18, narrow), &format!("{row} †")), [""; 0]);
+        assert_eq!(contradictions(&run(0.18, narrow), &row.replace(" %", " % †")), [""; 0]);
+        let elsewhere = format!("{row}<tr><th>latency p90</th><td>faster by 3 % †</td></tr>");
+        assert_eq!(contradictions(&run(0.18, narrow), &elsewhere).len(), 1);
         assert_eq!(contradictions(&run(18.7, [15.0, 20.0]), row), [""; 0]);
         assert_eq!(contradictions(&run(0.9, [0.5, 20.0]), row), [""; 0], "neither is known better");
     }

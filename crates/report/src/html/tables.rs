@@ -114,7 +114,8 @@ fn metric_head(out: &mut Markup, row: &Row<'_>, scope: &str, details: bool) {
     let help = line(&row.def.help);
     out.open("th", &[("scope", scope), ("title", &help)]).text(&line(&row.def.label));
     if let Some(floor) = row.floor_words() {
-        out.leaf("span", &[("class", "what")], &floor);
+        // A narrow column breaks its line; not between the number and its sign.
+        out.leaf("span", &[("class", "what")], &floor.replace(" %", "\u{a0}%"));
     }
     // Whose CPU it is and for what cannot be left to a tooltip.
     let of_cpu = matches!(row.def.unit, Unit::Cores | Unit::CpuNs | Unit::CpuSecondsPerGbit);
