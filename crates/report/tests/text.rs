@@ -4,8 +4,8 @@ mod fixture;
 
 use unicode_width::UnicodeWidthStr;
 use weir_record::Run;
-use weir_stats::Verdict;
 use weir_report::{Terminal, csv_summary, csv_trials, markdown, terminal};
+use weir_stats::Verdict;
 
 fn plain(run: &Run, width: usize) -> String {
     terminal(run, Terminal { width, color: false })
