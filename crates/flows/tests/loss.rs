@@ -2,51 +2,14 @@
 
 mod world;
 
-use std::net::TcpListener;
 use std::time::Duration;
 
-use weir_flows::{Fraction, Network, Options};
+use weir_flows::Options;
 use weir_sys::privilege::test_needs_root;
 use weir_testkit::{holds, measured};
+use world::PathWorld;
+use world::planted::{Planted, holds_truth, see, traffic};
 use world::relay::{Hold, Relay};
-use world::{PathWorld, send, sh};
-
-/// Sends over that many connections at once, by the client or by the server; segments that the senders sent again (tcpi_total_retrans).
-fn traffic(
-    world: &PathWorld,
-    listener: &TcpListener,
-    connections: usize,
-    bytes: usize,
-    by_server: bool,
-) -> u64 {
-    // A window of a few packets: bursts of thousands would overflow the queue of a core (net.core.netdev_max_backlog), which all namespaces
-    // share, and be lost where no test has planted anything.
-    let window = (500_000 / connections).clamp(16_384, 100_000);
-    for ns in [&world.client, &world.server] {
-        sh(ns, &format!("sysctl -q net.ipv4.tcp_rmem='4096 {window} {window}'"));
-    }
-    let mut pairs: Vec<_> = (0..connections).map(|_| world.connect(listener)).collect();
-    std::thread::scope(|scope| {
-        for (near, far) in &mut pairs {
-            scope.spawn(move || if by_server { send(far, near, bytes) } else { send(near, far, bytes) });
-        }
-    });
-    let ns = if by_server { &world.server } else { &world.client };
-    let text = sh(ns, "ss -tanHi");
-    // `retrans:0/12`: in flight and in all.
-    let all = text.split_whitespace().filter_map(|w| w.strip_prefix("retrans:")?.split_once('/'));
-    all.map(|(_, n)| n.parse::<u64>().unwrap()).sum()
-}
-
-/// Planted losses: rules of the routers before and behind the gateway.
-#[derive(Debug, Clone, Copy)]
-struct Planted {
-    ipv6: bool,
-    before: &'static str,
-    behind: &'static str,
-    connections: usize,
-    by_server: bool,
-}
 
 /// Lets everything pass.
 const NONE: &str = "meta length > 200 numgen random mod 1000 < 0 counter drop";
@@ -59,51 +22,9 @@ const MANY: &str = "meta length > 200 numgen random mod 1000 < 80 counter drop";
 
 const PLAIN: Planted = Planted { ipv6: false, before: NONE, behind: NONE, connections: 1, by_server: false };
 
-struct Seen {
-    network: Network,
-    dropped: [u64; 2],
-    again: u64,
-}
-
-fn see(planted: Planted) -> Seen {
-    let world = PathWorld::new(planted.ipv6, true);
-    world.rule(&world.before, planted.before);
-    world.rule(&world.behind, planted.behind);
-    let mut watch = world.watch(Options::default());
-    let listener = world.listen(5001);
-    let again =
-        traffic(&world, &listener, planted.connections, 6_000_000 / planted.connections, planted.by_server);
-    let dropped = [world.dropped(&world.before), world.dropped(&world.behind)];
-    let reading = watch.read().unwrap();
-    assert_eq!(reading.networks.len(), 1);
-    Seen { network: reading.networks[0].clone(), dropped, again }
-}
-
-/// The share that was dropped is in the interval; where none was, none is reported.
-#[track_caller]
-fn holds_truth(what: &str, said: &Fraction, dropped: u64, of: u64) {
-    let truth = dropped as f64 / of as f64;
-    println!("{what}: {dropped} of {of} dropped, {truth:.4}; reported {said:?}");
-    let (low, high) = (said.low.unwrap(), said.high.unwrap());
-    assert!(low <= truth && truth <= high, "{what}: {truth} is not within {low} to {high}");
-    if dropped == 0 {
-        assert_eq!(said.segments, 0, "{what}: none was dropped");
-    }
-}
-
 fn truth_of(planted: Planted) {
     println!("{planted:?}");
-    let seen = see(planted);
-    let (client, server) = (&seen.network.client_side, &seen.network.server_side);
-    let [before, behind] = seen.dropped;
-    if planted.by_server {
-        // The router behind the gateway is the one before it now.
-        holds_truth("from the server", &server.lost_from, behind, server.segments + behind);
-        holds_truth("to the client", &client.lost_to, before, server.segments);
-    } else {
-        holds_truth("from the client", &client.lost_from, before, client.segments + before);
-        holds_truth("to the server", &server.lost_to, behind, client.segments);
-    }
+    see(planted).sides().iter().for_each(holds_truth);
 }
 
 fn truths_of(cases: &[Planted]) {

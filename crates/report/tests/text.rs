@@ -97,7 +97,7 @@ fn an_effect_in_the_details_of_the_page_is_marked_too() {
     let cell = cells.find(|c| c.metric == "goodput_bps" && c.variant == "nft-masquerade").unwrap();
     cell.estimate.as_mut().unwrap().center *= 10.0;
     assert_eq!(details(&run), 1);
-    // Of all trials it is among those that never ended, and in a typical round it is not.
+    // The value of all trials is among those that never ended, and that of a typical round is not.
     let mut cells = run.results.as_mut().unwrap().cells.iter_mut();
     let cell = cells.find(|c| c.metric == "goodput_bps" && c.variant == "nft-masquerade").unwrap();
     cell.estimate.as_mut().unwrap().center = f64::INFINITY;

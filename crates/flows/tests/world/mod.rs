@@ -2,6 +2,7 @@
 //! it. The outer routers drop what a test has them drop; the gateway is watched.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
+pub mod planted;
 pub mod relay;
 
 use std::io::{Read, Write};
