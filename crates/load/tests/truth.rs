@@ -106,10 +106,10 @@ fn root_one_in_a_hundred_lost_by_nft_is_one_percent() {
     for batch in ["single", "segment"] {
         let w =
             workload(json!({"kind": "udp-stream", "rate-pps": 20_000, "payload-bytes": 100, "batch": batch}));
-        let t = trial(&w, &setting(200, 1000), &path.site());
+        // Twice as long as the bound needs: a busy machine sends less.
+        let t = trial(&w, &setting(200, 2000), &path.site());
         let (lost, sent) = (t.value("lost"), t.value("sent"));
-        // How many of the 20,000 get sent is the machine's doing; 5,000 are enough to tell one in a hundred.
-        assert!(sent > 5_000.0 && (lost - sent / 100.0).abs() <= 1.0, "{batch}: {lost} of {sent}");
+        assert!(sent > 15_000.0 && (lost - sent / 100.0).abs() <= 1.0, "{batch}: {lost} of {sent}");
         let (low, high) = weir_stats::loss::interval(lost as u64, sent as u64).unwrap();
         assert!(low < 0.01 && 0.01 < high, "{low} {high}");
         assert_eq!((t.value("reordered"), t.value("duplicated")), (0.0, 0.0));
@@ -130,9 +130,9 @@ fn root_copies_made_by_the_kernel_are_duplicates_and_not_gain() {
     path.run(&path.gateway, filter, "");
     forward_rule(&path, "udp length 108 @th,160,32 & 0x1f == 1 drop");
     let w = workload(json!({"kind": "udp-stream", "rate-pps": 10_000, "payload-bytes": 100}));
-    let t = trial(&w, &setting(200, 1000), &path.site());
+    let t = trial(&w, &setting(200, 2000), &path.site());
     let sent = t.value("sent");
-    assert!(sent > 2_000.0, "enough to tell one in 32: {sent}");
+    assert!(sent > 8_000.0);
     for (name, value) in [("duplicated", t.value("duplicated")), ("lost", t.value("lost"))] {
         assert!((value - sent / 32.0).abs() <= 1.0, "{name} {value} of {sent}: {:?}", t.values);
     }
