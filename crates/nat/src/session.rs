@@ -23,6 +23,8 @@ const CONTROL_PATIENCE: u32 = 50;
 const SEQUENCE_SHIFT: u32 = 16;
 /// Window of every segment.
 const WINDOW: u16 = 60_000;
+/// Further than all ports of one check's experiments from their beginning. A multiple of [`PORT_STEP`].
+const LEAP: u16 = 4_000;
 /// The experiments that only gateways with published ports have, and only others.
 pub(crate) const PUBLISHED: &str = "published-ports";
 pub(crate) const EXHAUSTION: &str = "udp-exhaustion";
@@ -206,6 +208,11 @@ impl<'a> Session<'a> {
             // Two are left out: ports that follow each other stand for two different ones outside.
             self.next_port = self.next_port.checked_add(PORT_STEP).unwrap_or(FIRST_PORT);
         }
+    }
+
+    /// Goes on with ports that are far from those before.
+    pub(crate) fn leap(&mut self) {
+        self.next_port = self.next_port.checked_add(LEAP).unwrap_or(FIRST_PORT);
     }
 
     /// Whether the first inside host may use that port.

@@ -6,10 +6,11 @@ use weir_wire::{Icmp, Tcp};
 
 use super::mapping::translation;
 use crate::observed::{Answered, Filtering, Inbound};
+use crate::rows::judge::filtering_class;
 use crate::session::{Protocol, Session, Trip};
 use crate::{Observations, Side};
 
-/// Mappings that are tried.
+/// Mappings that are tried, and one more if they disagree.
 const MAPPINGS: usize = 2;
 
 /// The fate of a packet from outside.
@@ -44,10 +45,24 @@ pub(super) fn tcp(session: &mut Session<'_>, observations: &mut Observations) ->
     Ok(())
 }
 
+fn disagree(tries: &[Filtering]) -> bool {
+    let classes: Vec<_> = tries.iter().filter_map(filtering_class).collect();
+    classes.windows(2).any(|pair| pair[0] != pair[1])
+}
+
 /// The answer comes last: it proves that the mapping was there.
+///
+/// A port that an earlier check used may still be open to more than this one contacted. The ports of the tries are so far from
+/// each other that no other check has used two of them.
 fn filtering(session: &mut Session<'_>, protocol: Protocol) -> io::Result<Vec<Filtering>> {
-    let mut seen = Vec::new();
-    for _ in 0..MAPPINGS {
+    let mut seen: Vec<Filtering> = Vec::new();
+    for n in 0..=MAPPINGS {
+        if n == MAPPINGS && !disagree(&seen) {
+            break;
+        }
+        if n > 0 {
+            session.leap();
+        }
         let inside = session.fresh_inside();
         let (port, other_port) = (session.fresh_port(), session.fresh_port());
         let contacted = session.outside(0, port);

@@ -13,7 +13,7 @@ use crate::observed::{Filtering, Mapping, Translation};
 const SUFFIX: u32 = 48;
 
 /// The part of the outside endpoint that a mapping or a filter depends on (RFC 4787 sections 4.1 and 5).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Dependence {
     /// On nothing outside.
@@ -175,6 +175,15 @@ pub fn filtering_class(seen: &Filtering) -> Option<Dependence> {
     }
 }
 
+/// The class of a filter by all tries; `None` if one is unknown, or they disagree. Of three, one may be more open than the two
+/// others: an earlier check opened that mapping to more than this one contacted.
+pub(super) fn strictest(tries: &[Filtering]) -> Option<Dependence> {
+    let classes: Vec<Dependence> = tries.iter().map(filtering_class).collect::<Option<_>>()?;
+    let strictest = classes.iter().copied().max()?;
+    let open = classes.iter().filter(|class| **class != strictest).count();
+    (open == 0 || (open == 1 && classes.len() > 2)).then_some(strictest)
+}
+
 /// The class on which all agree; `None` if there are none, one is unknown, or two differ.
 pub(super) fn common(classes: impl Iterator<Item = Option<Dependence>>) -> Option<Dependence> {
     let mut classes = classes;
@@ -189,7 +198,7 @@ pub fn udp_mapping(observations: &Observations) -> Option<Dependence> {
 
 /// The class of the UDP filter.
 pub fn udp_filtering(observations: &Observations) -> Option<Dependence> {
-    common(observations.udp_filtering.as_ref()?.iter().map(filtering_class))
+    strictest(observations.udp_filtering.as_ref()?)
 }
 
 /// The class of TCP mappings, by their SYNs.
@@ -199,5 +208,48 @@ pub fn tcp_mapping(observations: &Observations) -> Option<Dependence> {
 
 /// The class of the TCP filter, by SYNs.
 pub fn tcp_filtering(observations: &Observations) -> Option<Dependence> {
-    common(observations.tcp_filtering.as_ref()?.iter().map(filtering_class))
+    strictest(observations.tcp_filtering.as_ref()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observed::Inbound;
+
+    /// A mapping to which these packets came in: from another port, and from another address.
+    fn tried([port, address]: [bool; 2]) -> Filtering {
+        let own = SocketAddr::from(([198, 18, 0, 2], 20_000));
+        let inbound = |reached: bool| Inbound { reached: reached.then_some(own), sure: true, answered: None };
+        let mapping = Translation { inside: own, to: own, seen: Some(own), sure: true };
+        Filtering {
+            mapping,
+            same_address: inbound(port),
+            other_address: inbound(address),
+            answer: inbound(true),
+        }
+    }
+
+    #[test]
+    fn a_mapping_that_an_earlier_check_left_open_is_outvoted() {
+        let (all, address, strict) = ([true, true], [true, false], [false, false]);
+        for (tries, class) in [
+            (&[strict, strict][..], Some(Dependence::AddressAndPort)),
+            (&[all, all], Some(Dependence::EndpointIndependent)),
+            (&[all, strict, strict], Some(Dependence::AddressAndPort)),
+            (&[strict, address, strict], Some(Dependence::AddressAndPort)),
+            (&[all, address, address], Some(Dependence::Address)),
+            // No rule of a NAT: nothing is said.
+            (&[strict, all], None),
+            (&[strict, all, all], None),
+            (&[strict, address, all], None),
+            (&[], None),
+        ] {
+            let tries: Vec<Filtering> = tries.iter().copied().map(tried).collect();
+            assert_eq!(strictest(&tries), class, "{tries:?}");
+        }
+        // One whose control did not arrive counts for nothing.
+        let mut lost = tried(strict);
+        lost.answer.reached = None;
+        assert_eq!(strictest(&[lost, tried(strict), tried(strict)]), None);
+    }
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use super::judge::{
     Dependence, common, does, fails, filtering_class, is, made, mapping_class, meets, not_sure, not_testable,
-    translates,
+    strictest, translates,
 };
 use super::{Compliance, Confidence, Judgement};
 use crate::Observations;
@@ -103,7 +103,7 @@ pub(super) fn filtering(tries: &Option<Vec<Filtering>>) -> Judged {
     if tries.is_empty() {
         return Ok(not_sure("no packet from inside arrived outside"));
     }
-    let Some(class) = common(tries.iter().map(filtering_class)) else {
+    let Some(class) = strictest(tries) else {
         let by_port = |t: &Filtering| t.same_address.reached.is_none() && t.other_address.reached.is_some();
         return Ok(if tries.iter().any(|t| t.answer.reached.is_none()) {
             not_sure("answers of the contacted endpoint did not arrive")

@@ -1,6 +1,6 @@
 //! The ports of checks: two for each, on one or two addresses.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::ops::RangeInclusive;
@@ -32,10 +32,12 @@ pub(in crate::server) struct Pool {
     used: Mutex<Used>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Used {
     clients: HashSet<IpAddr>,
-    ports: HashSet<u16>,
+    /// First ports of the pairs that are free. The one that was freed first comes first: a NAT forgets what a client sent to it
+    /// before the same client gets it again.
+    free: VecDeque<u16>,
 }
 
 /// The ports that one check has. Dropping it frees them.
@@ -57,7 +59,8 @@ pub(super) struct Sockets {
 
 impl Pool {
     pub(in crate::server) fn new(places: NatPorts) -> Self {
-        Pool { places, used: Mutex::default() }
+        let free = places.ports.as_ref().map(pairs).unwrap_or_default();
+        Pool { places, used: Mutex::new(Used { clients: HashSet::new(), free }) }
     }
 
     /// Two ports for a client that talks to address `own`, with their sockets. A client has one check at a time.
@@ -80,16 +83,14 @@ impl Pool {
             return Err("another NAT check of this address runs here; repeat this one after it".into());
         }
         let mut reservation = Reservation { pool: self, client, first: None };
-        let Some(ports) = &self.places.ports else {
+        if self.places.ports.is_none() {
             let (endpoints, sockets) = any_ports(addresses).map_err(|e| format!("no ports are free: {e}"))?;
             return Ok((reservation, endpoints, sockets));
-        };
-        let pairs = ports.clone().filter(|port| port % 2 == 0 && ports.contains(&(port + 1)));
-        for first in pairs {
-            if !lock(&self.used).ports.insert(first) {
-                continue;
-            }
+        }
+        let free = lock(&self.used).free.len();
+        for _ in 0..free {
             reservation.release();
+            let Some(first) = lock(&self.used).free.pop_front() else { break };
             reservation.first = Some(first);
             let endpoints = Endpoints { addresses: addresses.clone(), ports: [first, first + 1] };
             // Another program may have one of them.
@@ -99,6 +100,11 @@ impl Pool {
         }
         Err("all ports for NAT checks are in use; repeat this one later".into())
     }
+}
+
+/// The even ports whose next one is there too.
+fn pairs(ports: &RangeInclusive<u16>) -> VecDeque<u16> {
+    ports.clone().filter(|port| port % 2 == 0 && port < ports.end()).collect()
 }
 
 fn any_ports(addresses: Vec<IpAddr>) -> io::Result<(Endpoints, Vec<Sockets>)> {
@@ -119,7 +125,7 @@ fn any_ports(addresses: Vec<IpAddr>) -> io::Result<(Endpoints, Vec<Sockets>)> {
 impl Reservation<'_> {
     fn release(&mut self) {
         if let Some(first) = self.first.take() {
-            lock(&self.pool.used).ports.remove(&first);
+            lock(&self.pool.used).free.push_back(first);
         }
     }
 }
@@ -187,7 +193,9 @@ mod tests {
         drop(one);
         assert_eq!(take(3).unwrap().1.ports, [23_458, 23_459]);
         drop(two);
+        // The pair that has been free for longer.
         assert_eq!(take(2).unwrap().1.ports, [23_458, 23_459]);
+        assert_eq!(take(2).unwrap().1.ports, [23_460, 23_461]);
     }
 
     #[test]
