@@ -136,10 +136,6 @@ impl Ends for Recorder<'_> {
         self.ends.nat64()
     }
 
-    fn kernel_answers_pings(&self) -> bool {
-        self.ends.kernel_answers_pings()
-    }
-
     fn first_port(&self) -> u16 {
         self.ends.first_port()
     }

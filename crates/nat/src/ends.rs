@@ -95,11 +95,6 @@ pub trait Ends {
         true
     }
 
-    /// Whether a kernel outside answers echo requests before the ends do.
-    fn kernel_answers_pings(&self) -> bool {
-        false
-    }
-
     /// The prefix by which the inside knows addresses of IPv4, if the NAT is between IPv6 and IPv4.
     fn nat64(&self) -> Option<Prefix64> {
         None

@@ -252,11 +252,6 @@ impl<'a> Session<'a> {
         self.inside(0) != self.inside(1)
     }
 
-    /// Whether a kernel outside answers pings: see [`Ends::kernel_answers_pings`].
-    pub(crate) fn kernel_answers_pings(&self) -> bool {
-        self.ends.kernel_answers_pings()
-    }
-
     /// Whether the ends carry any packet: see [`Ends::carries_everything`].
     pub(crate) fn carries_everything(&self) -> bool {
         self.ends.carries_everything()

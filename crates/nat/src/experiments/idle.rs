@@ -248,9 +248,7 @@ fn singles(
         [Purpose::Unanswered, Purpose::Echo, Purpose::Syn, Purpose::ResetIn, Purpose::ResetOut];
     for (time, purpose) in times.iter().flat_map(|time| SINGLE.map(|purpose| (*time, purpose))) {
         let carried = purpose == Purpose::Unanswered || session.carries_everything();
-        // The kernel's answer to a ping may end its mapping.
-        let answered = purpose == Purpose::Echo && session.kernel_answers_pings();
-        if !carried || answered || !known.leaves_open(purpose, time) {
+        if !carried || !known.leaves_open(purpose, time) {
             continue;
         }
         if purpose != Purpose::Echo && !few.contains(&time) {

@@ -1,6 +1,6 @@
 //! TCP as it is carried, the choice of other ports, and other protocols: RFC 5382, 6056, 6864, 7857, 1918.
 
-use super::judge::{does, fails, is, made, meets, not_sure, not_testable, translates};
+use super::judge::{does, fails, is, made, meets, not_sure, not_testable, translates, vanished};
 use super::verdicts::Judged;
 use super::{Compliance, Confidence, Group, Level, Row};
 use crate::Observations;
@@ -171,7 +171,7 @@ fn carriage(o: &Observations) -> Result<&TcpCarriage, super::Judgement> {
 
 fn lost(what: &str, sure: bool) -> super::Judgement {
     if sure {
-        fails(format!("{what} did not arrive"))
+        vanished(fails(format!("{what} did not arrive")))
     } else {
         not_sure(format!("neither {what} nor a control packet arrived"))
     }
@@ -220,7 +220,7 @@ fn after(
     let (ending, data) = which(carriage(o)?);
     Ok(match (ending.arrived, data.arrived) {
         (_, true) => meets(format!("{} arrived", words[1])),
-        (false, false) if ending.sure => not_testable(format!("{} did not arrive", words[0])),
+        (false, false) if ending.sure => vanished(not_testable(format!("{} did not arrive", words[0]))),
         (false, false) => not_sure(format!("neither {} nor a control packet arrived", words[0])),
         (true, false) => lost(words[1], data.sure),
     })
@@ -281,12 +281,12 @@ fn leak(o: &Observations, other: Other) -> Judged {
     Ok(match trip.seen {
         Some(seen) if seen == trip.inside => fails("leaks: leaves with the inside address"),
         Some(_) if trip.answer => meets("passes: leaves with the outside address, and the answer arrives"),
-        Some(_) if trip.sure => is(
+        Some(_) if trip.sure => vanished(is(
             Compliance::Partly,
             Confidence::High,
             "leaves with the outside address, but the answer does not arrive",
-        ),
-        None if trip.sure => meets("dropped"),
+        )),
+        None if trip.sure => vanished(meets("dropped")),
         _ => not_sure("packets and control packets were lost"),
     })
 }

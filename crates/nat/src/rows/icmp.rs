@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::judge::{fails, made, meets, not_sure, not_testable, translates};
+use super::judge::{fails, made, meets, not_sure, not_testable, translates, vanished};
 use super::verdicts::{Judged, Wanted, idle, refresh};
 use super::{Group, Judgement, Level, Row};
 use crate::Observations;
@@ -182,7 +182,7 @@ fn query(o: &Observations) -> Judged {
         (false, _) => "the request",
     };
     Ok(if query.sure {
-        fails(format!("{lost} did not arrive"))
+        vanished(fails(format!("{lost} did not arrive")))
     } else {
         not_sure(format!("neither {lost} nor a control packet arrived"))
     })
@@ -252,8 +252,10 @@ fn words(about: About) -> &'static str {
 }
 
 fn translated(error: &IcmpError) -> Result<Option<&'static str>, Judgement> {
+    if !error.arrived {
+        return Err(vanished(fails(format!("{}: did not arrive", words(error.about)))));
+    }
     Ok(match error {
-        IcmpError { arrived: false, .. } => Some("did not arrive"),
         IcmpError { outer: false, .. } => Some("has other outer addresses than the packet that it is about"),
         IcmpError { kind: false, .. } => Some("arrived with another type or code"),
         IcmpError { inner: false, .. } => Some("quotes endpoints that the receiver does not know"),

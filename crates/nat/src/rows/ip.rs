@@ -1,6 +1,6 @@
 //! Fragments and fields of the IP header: RFC 4787 sections 10 and 11, RFC 1812.
 
-use super::judge::{does, fails, is, is_ipv6, made, meets, not_sure, translates};
+use super::judge::{does, fails, is, is_ipv6, made, meets, not_sure, translates, vanished};
 use super::verdicts::Judged;
 use super::{Compliance, Confidence, Group, Level, Row};
 use crate::Observations;
@@ -145,12 +145,12 @@ fn fragments(o: &Observations, reversed: bool) -> Judged {
         of.iter().filter(|t| !t.whole).map(|t| if t.out { "outwards" } else { "inwards" }).collect();
     Ok(match lost.len() {
         0 => meets("the datagram arrived both ways"),
-        n if n == of.len() => fails("the datagram arrived neither way"),
-        _ => is(
+        n if n == of.len() => vanished(fails("the datagram arrived neither way")),
+        _ => vanished(is(
             Compliance::Partly,
             Confidence::High,
             format!("the datagram did not arrive {}", lost.join(", ")),
-        ),
+        )),
     })
 }
 
@@ -165,11 +165,13 @@ fn overlapping(o: &Observations) -> Judged {
         Overlap::EarlierKept => "put together with the data of the earlier fragment",
         Overlap::LaterKept => "put together with the data of the later fragment",
     };
-    Ok(match &all[..] {
+    let judgement = match &all[..] {
         [out, back] if out.fate == back.fate => does(format!("{} both ways", words(out.fate))),
         [out, back] => does(format!("{} outwards, {} inwards", words(out.fate), words(back.fate))),
-        _ => not_sure("a mapping could not be opened"),
-    })
+        _ => return Ok(not_sure("a mapping could not be opened")),
+    };
+    let dropped = all.iter().any(|trip| trip.fate == Overlap::Dropped);
+    Ok(if dropped { vanished(judgement) } else { judgement })
 }
 
 /// The packets of both directions.

@@ -54,7 +54,12 @@ impl Dependence {
 }
 
 pub(super) fn is(verdict: Compliance, confidence: Confidence, seen: impl Into<String>) -> Judgement {
-    Judgement { verdict, confidence, seen: seen.into() }
+    Judgement { verdict, confidence, seen: seen.into(), vanished: false }
+}
+
+/// The same, of packets that vanished.
+pub(super) fn vanished(judgement: Judgement) -> Judgement {
+    Judgement { vanished: true, ..judgement }
 }
 
 pub(super) fn meets(seen: impl Into<String>) -> Judgement {
@@ -175,7 +180,7 @@ pub fn filtering_class(seen: &Filtering) -> Option<Dependence> {
     }
 }
 
-/// The class of a filter by all tries; `None` if one is unknown, or they disagree. Of three, one may be more open than the two
+/// The class of a filter by all tries; `None` if one is unknown, or they disagree. One of three may be more open than the two
 /// others: an earlier check opened that mapping to more than this one contacted.
 pub(super) fn strictest(tries: &[Filtering]) -> Option<Dependence> {
     let classes: Vec<Dependence> = tries.iter().map(filtering_class).collect::<Option<_>>()?;
@@ -238,7 +243,7 @@ mod tests {
             (&[all, strict, strict], Some(Dependence::AddressAndPort)),
             (&[strict, address, strict], Some(Dependence::AddressAndPort)),
             (&[all, address, address], Some(Dependence::Address)),
-            // No rule of a NAT: nothing is said.
+            // No rule of a NAT: no class.
             (&[strict, all], None),
             (&[strict, all, all], None),
             (&[strict, address, all], None),

@@ -173,6 +173,9 @@ pub struct Judgement {
     pub confidence: Confidence,
     /// The observation, or why none could be made; one line.
     pub seen: String,
+    /// It rests on packets that vanished. Between two real ends a firewall may have dropped them.
+    #[serde(skip)]
+    pub(crate) vanished: bool,
 }
 
 /// One requirement.

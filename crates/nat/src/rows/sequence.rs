@@ -1,6 +1,6 @@
 //! Sequence numbers of TCP: RFC 5961, RFC 7857.
 
-use super::judge::{does, fails, made, meets, not_sure};
+use super::judge::{does, fails, made, meets, not_sure, vanished};
 use super::verdicts::Judged;
 use super::{Group, Level, Row};
 use crate::Observations;
@@ -50,7 +50,7 @@ fn reset(o: &Observations) -> Judged {
         return Ok(meets(format!("the reset {fate}, and the data after it arrive")));
     }
     Ok(if seen.after.sure && seen.reset.sure {
-        fails("the data after the reset did not arrive")
+        vanished(fails("the data after the reset did not arrive"))
     } else {
         not_sure("packets or control packets were lost")
     })

@@ -1,6 +1,6 @@
 //! TCP: RFC 5382.
 
-use super::judge::{fails, made, meets, not_sure, tcp_filtering, tcp_mapping, translates};
+use super::judge::{fails, made, meets, not_sure, tcp_filtering, tcp_mapping, translates, vanished};
 use super::verdicts::{
     Classes, Judged, Wanted, filtering, hairpin, hairpin_source, idle, mapping, overloading, pooling, refresh,
 };
@@ -245,7 +245,7 @@ fn simultaneous(o: &Observations) -> Judged {
         return Ok(meets("both SYNs and both answers arrived"));
     };
     Ok(if seen.sure {
-        fails(format!("{lost} did not arrive"))
+        vanished(fails(format!("{lost} did not arrive")))
     } else {
         not_sure(format!("neither {lost} nor a control packet arrived"))
     })

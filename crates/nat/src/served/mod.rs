@@ -352,10 +352,6 @@ impl Ends for ServerEnds {
         self.is_raw
     }
 
-    fn kernel_answers_pings(&self) -> bool {
-        true
-    }
-
     fn nat64(&self) -> Option<Prefix64> {
         self.far.prefix()
     }

@@ -21,48 +21,19 @@ const TWO_HOSTS: [&str; 12] = [
     "udp-first-packets",
 ];
 /// Rows of raw packets in other groups than those of ICMP, IP, carriage and other protocols.
-const RAW: [&str; 6] = [
+const RAW: [&str; 8] = [
     "tcp-simultaneous-open",
     "tcp-idle-opening",
     "tcp-idle-reset-in",
     "tcp-idle-reset-out",
     "tcp-refresh-reset",
     "udp-refresh-error",
-];
-/// Rows that neither kind of packets shows here.
-const NEVER: [&str; 7] = [
-    "npt-unsolicited",
     "icmp-query-idle",
     "icmp-refresh-error",
-    "tcp-idle-established",
-    "tcp-idle-half-closed",
-    "tcp-refresh-out",
-    "tcp-refresh-in",
 ];
-/// Rows of raw packets whose failure may be that of a firewall on the way, if a packet vanished.
-const ALSO_FIREWALLS: [&str; 19] = [
-    "tcp-simultaneous-open",
-    "tcp-syn-data",
-    "tcp-half-close",
-    "tcp-reset",
-    "tcp-data-after-reset",
-    "tcp-reset-window",
-    "tcp-icmp-error-in",
-    "icmp-query",
-    "icmp-error-in",
-    "icmp-error-out",
-    "icmp-error-about-query",
-    "udp-fragments-in-order",
-    "udp-fragments-reversed",
-    "udp-fragments-overlapping",
-    "protocol-gre",
-    "protocol-esp",
-    "protocol-dccp",
-    "protocol-sctp",
-    "protocol-udp-lite",
-];
-/// Words of verdicts about packets that vanished.
-const VANISHED: [&str; 4] = ["did not arrive", "does not arrive", "arrived neither way", "dropped"];
+/// Rows that neither kind of packets shows here.
+const NEVER: [&str; 5] =
+    ["npt-unsolicited", "tcp-idle-established", "tcp-idle-half-closed", "tcp-refresh-out", "tcp-refresh-in"];
 
 /// Beginning of the reason of rows that need raw packets, where there are none.
 pub const NEEDS_RAW_PACKETS: &str = "needs raw packets at both ends";
@@ -107,9 +78,6 @@ fn fixed_reason(row: &Row) -> Option<&'static str> {
         id if CLASSES.contains(&id) => "needs a second address of the server (weir serve --nat-address)",
         "tcp-idle-established" | "tcp-idle-half-closed" | "tcp-refresh-out" | "tcp-refresh-in" => {
             "needs connections that are left alone for hours; `weir nat lab --preset long` has them"
-        }
-        "icmp-query-idle" | "icmp-refresh-error" => {
-            "needs a server whose kernel answers no pings; `weir nat lab` has one"
         }
         "udp-too-long" | "udp-too-long-fragmented" => {
             "needs the MTU of the NAT's outside link; `weir mtu` measures the path"
@@ -160,9 +128,8 @@ pub fn restrict(table: &mut Table, means: &Means) {
 
 /// A packet that vanished between two real ends may have met a firewall, and the server's kernel answers pings before `weir serve`.
 fn beyond_the_nat(line: &mut Line, id: &str) {
-    let Judgement { verdict, seen, .. } = &line.judgement;
-    let vanished = VANISHED.iter().any(|words| seen.contains(words));
-    if ALSO_FIREWALLS.contains(&id) && vanished {
+    let Judgement { verdict, seen, vanished, .. } = &line.judgement;
+    if *vanished {
         let seen = format!("{seen}; the NAT or a firewall on the way drops it");
         match verdict {
             Compliance::Fails | Compliance::Partly => line.judgement = not_sure(seen),
@@ -201,12 +168,12 @@ fn without_second_address(table: &Table) -> crate::table::NatKind {
 }
 
 fn not_sure(seen: String) -> Judgement {
-    Judgement { verdict: Compliance::NotSure, confidence: Confidence::Low, seen }
+    Judgement { verdict: Compliance::NotSure, confidence: Confidence::Low, seen, vanished: false }
 }
 
 fn not_testable(row: &'static Row, why: &str) -> Line {
-    let judgement =
-        Judgement { verdict: Compliance::NotTestable, confidence: Confidence::High, seen: why.to_owned() };
+    let (verdict, confidence) = (Compliance::NotTestable, Confidence::High);
+    let judgement = Judgement { verdict, confidence, seen: why.to_owned(), vanished: false };
     Line { row, judgement, packets: Vec::new() }
 }
 
@@ -230,7 +197,7 @@ mod tests {
         }
         let gre = table.line("protocol-gre").unwrap();
         assert_eq!(gre.judgement.seen, "needs raw packets at both ends: the server needs root");
-        let named = TWO_HOSTS.iter().chain(&RAW).chain(&NEVER).chain(&CLASSES).chain(&ALSO_FIREWALLS);
+        let named = TWO_HOSTS.iter().chain(&RAW).chain(&NEVER).chain(&CLASSES);
         for id in named {
             assert!(all().any(|row| row.id == *id), "{id} is no row");
         }

@@ -324,6 +324,7 @@ fn translated(site: &Site, rule: &str) {
         ("net.ipv4.ip_forward", "1"),
         ("net.netfilter.nf_conntrack_udp_timeout", "4"),
         ("net.netfilter.nf_conntrack_udp_timeout_stream", "7"),
+        ("net.netfilter.nf_conntrack_icmp_timeout", "5"),
     ];
     nft(
         gateway,
@@ -380,11 +381,16 @@ fn root_paced_idle_times_by_a_server() {
     if privilege::test_needs_root() || lacks_nft() {
         return;
     }
-    let check = |site: &Site| {
-        let (_, seen) = table(site, 2, Duration::from_secs(10));
+    // With the key raw packets show the timer of pings too.
+    let check = |site: &Site, keyed: &bool| {
+        translated(site, "masquerade");
+        let limit = Duration::from_secs(10);
+        let (_, seen) =
+            if *keyed { raw::keyed_table(site, Version::Ipv4, limit) } else { table(site, 2, limit) };
         let idle = seen.idle.unwrap();
-        // The kernel's timers as they were set (nf_conntrack_proto_udp.c).
-        for (tries, truth) in [(&idle.unanswered, 4.0), (&idle.answered, 7.0)] {
+        // The kernel's timers as they were set (nf_conntrack_proto_udp.c, nf_conntrack_proto_icmp.c).
+        let all = [(&idle.unanswered, 4.0), (&idle.answered, 7.0), (&idle.icmp, 5.0)];
+        for (tries, truth) in all.into_iter().take(if *keyed { 3 } else { 2 }) {
             // Four a second for ten seconds, however late this host was with some of them.
             assert_eq!(tries.len(), 40);
             for one in tries {
@@ -395,12 +401,11 @@ fn root_paced_idle_times_by_a_server() {
             assert!(weir_nat::experiments::bracket(tries).is_some(), "{tries:?}");
         }
         assert!(idle.refreshed_out.unwrap().alive);
-        assert_eq!((idle.icmp, idle.tcp_opening), (Vec::new(), Vec::new()));
+        if !keyed {
+            assert_eq!((idle.icmp, idle.tcp_opening), (Vec::new(), Vec::new()));
+        }
     };
-    let lab = lab("idle", 1, Version::Ipv4);
-    let site = &lab.sites()[0];
-    translated(site, "masquerade");
-    weir_testkit::measured(1, 1, |_| weir_testkit::holds(|| check(site)));
+    weir_testkit::measured(1, 1, |_| weir_testkit::holds(|| each("idle", &[false, true], check)));
 }
 
 #[test]

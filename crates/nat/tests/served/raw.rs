@@ -43,9 +43,9 @@ fn key() -> Key {
 }
 
 /// The table of a check with the key, which has raw packets.
-fn keyed_table(site: &Site, version: Version) -> (Table, Observations) {
+pub(super) fn keyed_table(site: &Site, version: Version, idle: Duration) -> (Table, Observations) {
     with_keyed_server(site, version, 2, Some(key()), |server| {
-        in_keyed_client(site, server, Duration::ZERO, Some(&key()), |ends| {
+        in_keyed_client(site, server, idle, Some(&key()), |ends| {
             assert_eq!(ends.raw_packets(), Ok(()));
             let seen = measure(ends, &mut |_| true).unwrap();
             let mut table = Table::of(&seen);
@@ -112,7 +112,7 @@ fn root_raw_packets_show_each_defect_as_the_lab_does() {
         let behaviour = Behaviour { defects, ..Behaviour::default() };
         let truth = truth(&behaviour);
         let _nat = Wire::start(site, behaviour);
-        let (table, seen) = keyed_table(site, Version::Ipv4);
+        let (table, seen) = keyed_table(site, Version::Ipv4, Duration::ZERO);
         let (found, mut expected) = (raw_verdicts(&table), raw_verdicts(&truth));
         assert_eq!(found.len(), ROWS.len());
         for row in unsure {
@@ -135,20 +135,22 @@ fn root_raw_packets_over_ipv6() {
     each_of("raw6", Version::Ipv6, &[Behaviour::v6(), stale], |site, behaviour| {
         let truth = truth(behaviour);
         let _nat = Wire::start(site, behaviour.clone());
-        let (table, seen) = keyed_table(site, Version::Ipv6);
+        let (table, seen) = keyed_table(site, Version::Ipv6, Duration::ZERO);
         assert_eq!(raw_verdicts(&table), raw_verdicts(&truth), "{seen:#?}");
     });
 }
 
-/// Timers of half-open and reset connections, and packets that hold none: all end within the times that are tried.
+/// Timers of half-open and reset connections and of pings, and packets that hold none: all end within the times that are tried.
+/// The server's kernel answers the pings.
 #[test]
-fn root_paced_raw_packets_show_the_timers_of_tcp() {
+fn root_paced_raw_packets_show_timers() {
     if privilege::test_needs_root() {
         return;
     }
-    let defects = vec![Defect::ResetsRefresh, Defect::ShortReset];
-    let sound = Behaviour { tcp_reset: Duration::from_secs(4), ..Behaviour::default() };
-    let short = Behaviour { defects, ..Behaviour::default() };
+    let defects = vec![Defect::ResetsRefresh, Defect::ShortReset, Defect::QueryErrorsRefresh];
+    let icmp_query = Duration::from_secs(6);
+    let sound = Behaviour { tcp_reset: Duration::from_secs(4), icmp_query, ..Behaviour::default() };
+    let short = Behaviour { defects, icmp_query, ..Behaviour::default() };
     each("rawidle", &[sound, short], |site, behaviour| {
         let _nat = Wire::start(site, behaviour.clone());
         let limit = Duration::from_secs(12);
@@ -158,13 +160,16 @@ fn root_paced_raw_packets_show_the_timers_of_tcp() {
         });
         let idle = seen.idle.unwrap();
         let (after_reset, held) = if behaviour.has(Defect::ShortReset) { (10.0, true) } else { (4.0, false) };
-        for tries in [&idle.tcp_reset_in, &idle.tcp_reset_out] {
+        for (tries, expected) in
+            [(&idle.tcp_reset_in, after_reset), (&idle.tcp_reset_out, after_reset), (&idle.icmp, 6.0)]
+        {
             let (alive, dead) = weir_nat::experiments::bracket(tries).unwrap();
-            assert!(alive <= after_reset && dead + 0.3 >= after_reset, "{after_reset}: {alive} {dead}");
+            assert!(alive <= expected && dead + 0.3 >= expected, "{expected}: {alive} {dead}");
         }
         assert!(idle.tcp_opening.len() > 20 && idle.tcp_opening.iter().all(|one| one.alive));
         assert_eq!(idle.tcp_refreshed_reset.unwrap().alive, held);
-        assert_eq!((idle.icmp, idle.tcp_established, idle.port_reuse), (Vec::new(), Vec::new(), Vec::new()));
+        assert_eq!(idle.icmp_refreshed_error.unwrap().alive, held);
+        assert_eq!((idle.tcp_established, idle.port_reuse), (Vec::new(), Vec::new()));
     });
 }
 
@@ -212,7 +217,7 @@ fn root_raw_packets_through_the_kernels_nat() {
                 nft(site.host(role).unwrap(), rules);
             }
         }
-        let (table, seen) = keyed_table(site, Version::Ipv4);
+        let (table, seen) = keyed_table(site, Version::Ipv4, Duration::ZERO);
         let found = raw_verdicts(&table);
         for (row, expected) in [
             ("icmp-query", Compliance::Meets),

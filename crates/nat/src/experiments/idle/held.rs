@@ -60,7 +60,7 @@ pub(super) fn prepare(
             continue;
         }
         let carried = matches!(hold, Hold::UdpOut | Hold::UdpIn) || session.carries_everything();
-        if !carried || (base == Purpose::Echo && session.kernel_answers_pings()) {
+        if !carried {
             continue;
         }
         for at in times_left(hold, limits, known) {
