@@ -18,6 +18,7 @@ mod profiler;
 pub mod protocol;
 mod reach;
 pub mod remote;
+pub mod run;
 pub mod sampler;
 pub mod serve;
 pub mod transport;

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use weir_gateway::{Journal, Place, Role, VariantKind};
 use weir_load::{Responder, Stop, TrialSettings};
 use weir_sys::clock::sleep_unless;
-use weir_sys::process::which;
+use weir_sys::process::{Process, which};
 
 use crate::diagnosis::diagnose;
 use crate::error::lock;
@@ -18,6 +18,7 @@ use crate::packets::Endpoints;
 use crate::profiler;
 use crate::protocol::{Answer, Task, TaskError};
 use crate::reach::{Echo, reach, send_from};
+use crate::run::{self, RunTask};
 use crate::sampler::{Sampler, Window};
 use crate::undo;
 
@@ -36,6 +37,8 @@ pub(crate) struct Host {
     packets: Endpoints,
     /// Ends the windows of the samplers.
     sampled: Mutex<Stop>,
+    /// Commands of weir that serve; dropping one kills it.
+    serving: Mutex<Vec<Process>>,
 }
 
 impl Host {
@@ -98,6 +101,7 @@ impl Host {
             Task::Diagnose { after, duration } => {
                 diagnose(after, duration, &self.ended()).map(|d| Answer::Diagnosed(Box::new(d)))
             }
+            Task::Run(task) => self.run(task),
             Task::Stop => {
                 // Later tasks get a new one.
                 std::mem::take(&mut *lock(&self.stop)).raise();
@@ -105,6 +109,16 @@ impl Host {
                 Ok(Answer::Done)
             }
         }
+    }
+
+    fn run(&self, task: RunTask) -> TaskResult {
+        let stop = lock(&self.stop).clone();
+        if task.serves.is_none() {
+            return Ok(Answer::Ran(Box::new(run::run(task, &stop)?)));
+        }
+        let (process, ran) = run::serve(task, &stop)?;
+        lock(&self.serving).push(process);
+        Ok(Answer::Ran(Box::new(ran)))
     }
 
     fn open_echo(&self, bind: SocketAddr) -> TaskResult {
@@ -183,6 +197,7 @@ impl Host {
         lock(&self.stop).raise();
         self.packets.close();
         lock(&self.ends).clear();
+        lock(&self.serving).clear();
         *lock(&self.echo) = None;
         let mut left = self.gateway.restore();
         left.extend(lock(&self.journal).undo().iter().map(ToString::to_string));

@@ -12,9 +12,10 @@ use weir_record::{Diagnosed, HostFacts, HostSample, Profile, VariantFact};
 pub use crate::error::TaskError;
 use crate::gateway_side::{GatewayAnswer, GatewayTask};
 use crate::packets::{PacketsAnswer, PacketsTask};
+use crate::run::{Ran, RunTask};
 
 /// Version of these messages. Both ends must have the same.
-pub const PROTOCOL: u32 = 6;
+pub const PROTOCOL: u32 = 7;
 
 /// Precedes the agent's first frame, so that whatever a login shell prints before it can be skipped.
 pub const MARKER: &[u8] = b"\n#weir-agent#\n";
@@ -203,7 +204,9 @@ pub enum Task {
         /// Length of the window.
         duration: Duration,
     },
-    /// Stop every workload as soon as possible.
+    /// Run a command of weir itself, as a child that ends with this agent.
+    Run(RunTask),
+    /// Stop every workload and command as soon as possible.
     Stop,
 }
 
@@ -240,6 +243,7 @@ impl Task {
             Task::Sample { .. } | Task::EndSample => "sampling",
             Task::Profile { .. } => "profiling the kernel",
             Task::Diagnose { .. } => "the diagnosis",
+            Task::Run(_) => "a command of weir",
             Task::Stop => "stopping",
         }
     }
@@ -277,6 +281,8 @@ pub enum Answer {
     Profile(Box<Profile>),
     /// [`Task::Diagnose`].
     Diagnosed(Box<Diagnosed>),
+    /// [`Task::Run`].
+    Ran(Box<Ran>),
 }
 
 /// The reply of the far end's echo.

@@ -168,7 +168,7 @@ fn ssh() -> Command {
 
 /// This binary. Not by its path, which may be replaced or removed (an upgrade, a rebuild) while this process runs; and not
 /// `/proc/self`, which in a child before exec is the child.
-fn own_binary() -> PathBuf {
+pub(crate) fn own_binary() -> PathBuf {
     PathBuf::from(format!("/proc/{}/exe", std::process::id()))
 }
 

@@ -128,7 +128,78 @@ fn root_the_kernels_nat_from_behind_it() {
            ip netns exec gateway nft -f -",
     );
     let closed = in_client(&world, &check).expect(1);
-    assert!(closed.stderr.contains("no datagram reached 198.19.0.2:9348"), "{}", closed.stderr);
+    assert!(closed.stderr.contains("no datagram reached 198.19.0.2:93"), "{}", closed.stderr);
+}
+
+/// The two ends of [`PATH`], as hosts that weir reaches by itself.
+const HOSTS: [&str; 8] = [
+    "--from",
+    "netns:client",
+    "--to",
+    "netns:server",
+    "--nat-address",
+    "198.19.0.2",
+    "--nat-address",
+    "198.19.0.3",
+];
+
+#[test]
+fn root_both_ends_may_be_other_hosts() {
+    if World::lacks(&["ip", "nft"]) {
+        return;
+    }
+    let Some(world) = World::root(WEIR) else { return };
+    world.sh(PATH);
+    let nat = |args: &[&str]| world.weir(&[&["nat"], args].concat());
+    let alone = || {
+        until("no process in the hosts", PATIENCE, || {
+            // The last thread of a process may still hold its port when its leader is gone.
+            let left = world.sh(
+                "ip netns pids client; ip netns pids server; ip netns exec server ss -HlntO sport = :9347",
+            );
+            left.trim().is_empty().then_some(())
+        });
+    };
+    let check = [&["check"], &HOSTS[..], &["--idle", "0"]].concat();
+    let outcome = world.run(nat(&[&check[..], &["--json", "--fail-on-must"]].concat())).expect(3);
+    let seen: Value = documents::read(&outcome.stdout, "nat-check-server");
+    assert_eq!(seen["path"]["local"], "198.18.0.2", "{seen:#}");
+    assert!(seen["no_raw_packets"].is_null(), "{seen:#}");
+    for (row, expected) in [("udp-mapping", "meets"), ("udp-filtering", "fails"), ("icmp-error-in", "meets")]
+    {
+        assert_eq!(verdict(&seen, row), expected, "{row}: {seen:#}");
+    }
+    alone();
+    let ports = [&["ports"], &HOSTS[..], &["--limit", "100"]].concat();
+    let page = world.run(nat(&ports)).expect(0).stdout;
+    assert!(page.contains("the NAT keeps the inside port"), "{page}");
+    // The server alone is elsewhere.
+    let page = in_client(&world, &[&["check"], &HOSTS[2..], &["--idle", "0"]].concat()).expect(0).stdout;
+    assert!(page.starts_with("port restricted cone (EIM, APDF)\n"), "{page}");
+    alone();
+
+    // However this end goes, the others go too.
+    for signal in ["INT", "KILL"] {
+        let mut running = world.start(signal, nat(&[&["check"], &HOSTS[..], &["--idle", "30s"]].concat()));
+        running.wait_for("weir nat runs on netns:client");
+        running.signal(signal);
+        let ended = running.end_within(PATIENCE);
+        if signal == "INT" {
+            let ended = ended.expect(1);
+            assert!(ended.stderr.contains("stopped before the check was complete"), "{}", ended.stderr);
+        }
+        alone();
+    }
+
+    let mut taken = world.command("ip");
+    taken.args(["netns", "exec", "server", WEIR, "serve", "--open"]);
+    let mut taken = world.start("taken", taken);
+    taken.wait_for("serving");
+    let refused = world.run(nat(&check)).expect(1);
+    assert!(refused.stderr.contains("netns:server: it ended: cannot listen on"), "{}", refused.stderr);
+    let absent = [&["check", "--from", "netns:nowhere", "198.19.0.2"][..]].concat();
+    let refused = world.run(nat(&absent)).expect(1);
+    assert!(refused.stderr.contains("netns:nowhere"), "{}", refused.stderr);
 }
 
 #[test]
@@ -144,6 +215,12 @@ fn wrong_use_is_one_message() {
         &["nat", "check", "192.0.2.1", "--stun", "192.0.2.1"],
         &["nat", "check", "192.0.2.1:0"],
         &["nat", "ports", "192.0.2.1", "--limit", "100000"],
+        &["nat", "ports"],
+        &["nat", "check", "--to", "netns:server"],
+        &["nat", "check", "192.0.2.1", "--to", "netns:server", "--nat-address", "192.0.2.1"],
+        &["nat", "check", "--to", "netns:server", "--nat-address", "192.0.2.1", "-6"],
+        &["nat", "check", "192.0.2.1", "--from", "somewhere"],
+        &["nat", "check", "--stun", "192.0.2.1", "--from", "netns:client"],
         &["serve", "--bind", "127.0.0.1", "--nat-ports", "9348-9355"],
         &["serve", "--bind", "127.0.0.1", "--nat-address", "127.0.0.1", "--nat-ports", "9347-9348"],
         &["serve", "--bind", "127.0.0.1", "--port", "0", "--nat-address", "127.0.0.1"],

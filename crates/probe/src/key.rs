@@ -72,6 +72,14 @@ impl Key {
         Ok(Key(hmac::Key::new(hmac::HMAC_SHA256, bytes)))
     }
 
+    /// A new one as text: 32 random bytes in hexadecimal.
+    ///
+    /// # Errors
+    /// The system has no random bytes.
+    pub fn make() -> io::Result<String> {
+        random::<32>().map(|bytes| to_hex(&bytes))
+    }
+
     /// The key in a file that only its owner may read.
     ///
     /// # Errors

@@ -1,9 +1,11 @@
 //! Options of `weir nat`.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use weir_agent::HostAddress;
 use weir_nat::Limits;
 
 use super::time::between;
@@ -36,11 +38,11 @@ pub(crate) enum NatCommand {
 #[derive(Debug, Args)]
 pub(crate) struct NatCheckArgs {
     /// Host with `weir serve --nat-address`, by name or address; the port is 9347 unless given
-    #[arg(value_name = "SERVER", required_unless_present = "stun")]
+    #[arg(value_name = "SERVER", required_unless_present_any = ["stun", "to"])]
     pub(crate) server: Option<String>,
     /// Ask a STUN server with two addresses (RFC 5780) instead, about mapping and filtering of UDP only; the port is 3478 unless
     /// given
-    #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["server", "key_file", "idle", "pcap"])]
+    #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["server", "key_file", "idle", "pcap", "from", "to"])]
     pub(crate) stun: Option<String>,
     /// File with the server's key, readable by its owner only; or set the key in WEIR_KEY
     #[arg(long, value_name = "FILE")]
@@ -50,7 +52,9 @@ pub(crate) struct NatCheckArgs {
     pub(crate) idle: Duration,
     #[command(flatten)]
     pub(crate) version: VersionArgs,
-    /// Write the raw packets of each experiment to DIR/EXPERIMENT.pcapng, for Wireshark and tcpdump
+    #[command(flatten)]
+    pub(crate) hosts: HostsArgs,
+    /// Write the raw packets of each experiment to DIR/EXPERIMENT.pcapng, for Wireshark and tcpdump; with --from on that host
     #[arg(long, value_name = "DIR")]
     pub(crate) pcap: Option<PathBuf>,
     /// Exit with 3 if a MUST or MUST NOT is not met
@@ -72,12 +76,30 @@ pub(crate) struct VersionArgs {
     pub(crate) ipv6: bool,
 }
 
+/// The two ends, where they are not this host and a server that runs already.
+#[derive(Debug, Default, Args)]
+pub(crate) struct HostsArgs {
+    /// Run this command on HOST instead of here: ssh://[USER@]HOST[:PORT], docker://CONTAINER,
+    /// kubectl://NAMESPACE/POD[/CONTAINER] or netns:NAME; weir copies itself there
+    #[arg(long, value_name = "HOST")]
+    pub(crate) from: Option<HostAddress>,
+    /// Run `weir serve` on HOST while this command runs, with a key made for it; HOST as for --from
+    #[arg(long, value_name = "HOST", requires = "addresses", conflicts_with_all = ["server", "key_file"])]
+    pub(crate) to: Option<HostAddress>,
+    /// Address of the host of --to, as `weir serve --nat-address`; give a second one for all rows
+    #[arg(long = "nat-address", value_name = "ADDRESS", requires = "to")]
+    pub(crate) addresses: Vec<IpAddr>,
+    /// Start weir on these hosts through `sudo -n`, where the login is not root
+    #[arg(long)]
+    pub(crate) sudo: bool,
+}
+
 /// `weir nat ports`.
 #[derive(Debug, Args)]
 pub(crate) struct NatPortsArgs {
     /// Host with `weir serve --nat-address`, by name or address; the port is 9347 unless given
-    #[arg(value_name = "SERVER")]
-    pub(crate) server: String,
+    #[arg(value_name = "SERVER", required_unless_present = "to")]
+    pub(crate) server: Option<String>,
     /// File with the server's key, readable by its owner only; or set the key in WEIR_KEY
     #[arg(long, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
@@ -86,6 +108,8 @@ pub(crate) struct NatPortsArgs {
     pub(crate) limit: u32,
     #[command(flatten)]
     pub(crate) version: VersionArgs,
+    #[command(flatten)]
+    pub(crate) hosts: HostsArgs,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -76,15 +76,18 @@ pub(super) const PAGES: &[Page] = &[
                filtering of TCP. With root on both sides and a key also ICMP, fragments, header fields, half-open and \
                reset connections, and other protocols. The other rows say why they cannot be tested. A server with \
                one address cannot tell all kinds of NAT apart.\n\nWith --stun it asks a STUN server with two addresses (RFC 5780; \
-               coturn is one) instead, which shows mapping and filtering of UDP only.",
+               coturn is one) instead, which shows mapping and filtering of UDP only.\n\nWith --to, --from or both, weir copies \
+               itself to that host by ssh, docker or kubectl, starts `weir serve` there or runs the check there, and \
+               ends both with this command.",
         examples: &[
             "weir nat check server.example",
             "weir nat check 192.0.2.7 --key-file key --idle 125s --fail-on-must",
-            "weir nat check --stun stun.example",
+            "weir nat check --to ssh://root@server.example --nat-address 192.0.2.7",
+            "weir nat check --from ssh://home --to ssh://server --nat-address 192.0.2.7",
             "weir nat check --stun 192.0.2.7:3478 --json",
         ],
         codes: &[
-            (1, "no answer, a server that cannot help, or answers that were lost"),
+            (1, "no answer, a host or server that cannot help, or answers that were lost"),
             (3, "a MUST or MUST NOT is not met, with --fail-on-must"),
         ],
     },

@@ -3,6 +3,7 @@
 pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod document;
+mod hosts;
 pub(crate) mod lab;
 mod page;
 mod progress;
@@ -22,12 +23,11 @@ use crate::output::Color;
 
 pub(crate) fn run(args: &NatArgs, color: Color) -> CommandResult {
     match &args.command {
-        NatCommand::Check(args) => match (&args.stun, &args.server) {
-            (Some(stun), _) => check::run(stun, args, color),
-            (None, Some(server)) => served::check(server, args, color),
-            (None, None) => Err(Failure::usage("expected SERVER, or --stun HOST")),
+        NatCommand::Check(args) => match &args.stun {
+            Some(stun) => check::run(stun, args, color),
+            None => hosts::check(args, color),
         },
-        NatCommand::Ports(args) => served::ports(args, color),
+        NatCommand::Ports(args) => hosts::ports(args, color),
         NatCommand::Lab(args) => lab::run(args, color),
         NatCommand::Compare(args) => compare::run(args, color),
         NatCommand::Rows { json } => rows::run(*json, color),

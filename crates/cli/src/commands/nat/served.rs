@@ -7,6 +7,7 @@ use std::time::Duration;
 use weir_nat::capture::Recorder;
 use weir_nat::served::{Means, ServerEnds, raise_descriptor_limit, restrict, survey};
 use weir_nat::{Compliance, Ends, Table, measure};
+use weir_probe::Key;
 use weir_probe::client::{Error, NatCheck, Visit};
 use weir_sys::Stop;
 use weir_text::layout::Terminal;
@@ -16,17 +17,22 @@ use super::check::address;
 use super::document::{NatCheckServer, NatPortsSeen, Path};
 use super::{page, write_packets};
 use crate::args::nat::{NatCheckArgs, NatPortsArgs};
-use crate::commands::probe::{OWN_PORT, key_of};
+use crate::commands::probe::OWN_PORT;
 use crate::documents::print_json;
 use crate::exit::{CommandResult, Failure};
 use crate::output::{Color, print, printable, width};
 use crate::talk::{note, step};
 
-pub(super) fn check(server: &str, args: &NatCheckArgs, color: Color) -> CommandResult {
+pub(super) fn check(
+    server: &str,
+    key: &Option<Key>,
+    args: &NatCheckArgs,
+    stop: &Stop,
+    color: Color,
+) -> CommandResult {
     let server = address(server, OWN_PORT, &args.version)?;
-    let stop = crate::commands::stop_on_signals()?;
     raise_descriptor_limit();
-    let mut ends = begin(server, args.key_file.as_deref(), args.idle, &stop)?;
+    let mut ends = begin(server, key.as_ref(), args.idle, stop)?;
     note(&format!(
         "measures the NAT on the way to {server}; the timers take {}",
         duration(args.idle.as_secs_f64())
@@ -36,7 +42,7 @@ pub(super) fn check(server: &str, args: &NatCheckArgs, color: Color) -> CommandR
         !stop.raised()
     };
     let mut recorder = Recorder::new(&mut ends);
-    let observations = measure(&mut recorder, &mut go_on).map_err(|e| failed(server, &stop, &e))?;
+    let observations = measure(&mut recorder, &mut go_on).map_err(|e| failed(server, stop, &e))?;
     let files = recorder.files();
     if stop.raised() {
         return Err(stopped());
@@ -74,16 +80,21 @@ pub(super) fn check(server: &str, args: &NatCheckArgs, color: Color) -> CommandR
     Ok(())
 }
 
-pub(super) fn ports(args: &NatPortsArgs, color: Color) -> CommandResult {
-    let server = address(&args.server, OWN_PORT, &args.version)?;
-    let stop = crate::commands::stop_on_signals()?;
+pub(super) fn ports(
+    server: &str,
+    key: &Option<Key>,
+    args: &NatPortsArgs,
+    stop: &Stop,
+    color: Color,
+) -> CommandResult {
+    let server = address(server, OWN_PORT, &args.version)?;
     raise_descriptor_limit();
-    let mut ends = begin(server, args.key_file.as_deref(), Duration::ZERO, &stop)?;
+    let mut ends = begin(server, key.as_ref(), Duration::ZERO, stop)?;
     let mut go_on = |n: usize| {
         step(|| format!("{n} ports"));
         !stop.raised()
     };
-    let survey = survey(&mut ends, args.limit as usize, &mut go_on).map_err(|e| failed(server, &stop, &e))?;
+    let survey = survey(&mut ends, args.limit as usize, &mut go_on).map_err(|e| failed(server, stop, &e))?;
     let seen = NatPortsSeen {
         weir: env!("CARGO_PKG_VERSION"),
         time: jiff::Timestamp::now().to_string(),
@@ -98,14 +109,8 @@ pub(super) fn ports(args: &NatPortsArgs, color: Color) -> CommandResult {
 }
 
 /// Opens a check, and tries whether datagrams reach each of the server's endpoints.
-fn begin(
-    server: SocketAddr,
-    key_file: Option<&std::path::Path>,
-    idle: Duration,
-    stop: &Stop,
-) -> Result<ServerEnds, Failure> {
-    let key = key_of(key_file)?;
-    let visit = Visit::begin(server, key.as_ref(), stop).map_err(Failure::failed)?;
+fn begin(server: SocketAddr, key: Option<&Key>, idle: Duration, stop: &Stop) -> Result<ServerEnds, Failure> {
+    let visit = Visit::begin(server, key, stop).map_err(Failure::failed)?;
     let check = NatCheck::open(visit).map_err(|e| match e {
         Error::Refused(reason) if reason.contains("not a message") => {
             Failure::failed(format!("the server at {server} is too old for NAT checks: {reason}"))

@@ -33,7 +33,7 @@ const USUAL: Duration = Duration::from_secs(10);
 const ANSWER: Duration = Duration::from_secs(4);
 
 /// Environment variable with the key itself.
-const KEY_VARIABLE: &str = "WEIR_KEY";
+pub(crate) const KEY_VARIABLE: &str = "WEIR_KEY";
 
 pub(crate) fn run(args: &ProbeArgs) -> CommandResult {
     let target = Target::read(args)?;

@@ -1,0 +1,206 @@
+//! `weir nat check` and `weir nat ports` between two hosts, either of which may be another than this one.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use weir_agent::run::{Ran, RunTask};
+use weir_agent::transport::Options;
+use weir_agent::{Answer, Error, HostAddress, Remote, Task, Transport};
+use weir_probe::Key;
+use weir_sys::Stop;
+
+use super::served;
+use crate::args::nat::{HostsArgs, NatCheckArgs, NatPortsArgs, VersionArgs};
+use crate::commands::probe::{KEY_VARIABLE, OWN_PORT, key_of};
+use crate::exit::{CommandResult, Failure, MISSING};
+use crate::output::{Color, print, printable, width};
+use crate::talk::{is_quiet, is_verbose, note, step};
+
+/// How long `weir serve` may take to start on its host.
+const START: Duration = Duration::from_secs(20);
+
+/// How long a check may take beyond its timers, and a survey of ports beyond its packets.
+const BEYOND: Duration = Duration::from_secs(300);
+
+/// Ports that a survey tries, a second.
+const PORTS_PER_SECOND: u64 = 1_250;
+
+pub(super) fn check(args: &NatCheckArgs, color: Color) -> CommandResult {
+    let stop = crate::commands::stop_on_signals()?;
+    let ends = Ends::begin(&args.hosts, &args.version, args.server.as_deref(), &stop)?;
+    let Some(from) = &args.hosts.from else {
+        let outcome = served::check(&ends.server, &ends.key(args.key_file.as_deref())?, args, &stop, color);
+        return ends.end(outcome);
+    };
+    let idle = format!("{}ms", args.idle.as_millis());
+    let mut words = vec!["check", &ends.server, "--idle", if args.idle.is_zero() { "0" } else { &idle }];
+    let folder = args.pcap.as_deref().map(|folder| folder.to_string_lossy().into_owned());
+    words.extend(folder.iter().flat_map(|folder| ["--pcap", folder.as_str()]));
+    words.extend(args.fail_on_must.then_some("--fail-on-must"));
+    words.extend(args.json.then_some("--json"));
+    let limit = args.idle + BEYOND;
+    let outcome = ends.run(from, &words, (&args.version, args.key_file.as_deref()), limit);
+    ends.end(outcome)
+}
+
+pub(super) fn ports(args: &NatPortsArgs, color: Color) -> CommandResult {
+    let stop = crate::commands::stop_on_signals()?;
+    let ends = Ends::begin(&args.hosts, &args.version, args.server.as_deref(), &stop)?;
+    let Some(from) = &args.hosts.from else {
+        let outcome = served::ports(&ends.server, &ends.key(args.key_file.as_deref())?, args, &stop, color);
+        return ends.end(outcome);
+    };
+    let ports = args.limit.to_string();
+    let mut words = vec!["ports", &ends.server, "--limit", &ports];
+    words.extend(args.json.then_some("--json"));
+    let limit = Duration::from_secs(u64::from(args.limit) / PORTS_PER_SECOND) + BEYOND;
+    let outcome = ends.run(from, &words, (&args.version, args.key_file.as_deref()), limit);
+    ends.end(outcome)
+}
+
+/// The server of the check.
+struct Ends<'a> {
+    /// The server's address, with a port where it is not the usual one.
+    server: String,
+    /// The agent whose host serves, and the key that was made for it.
+    far: Option<(Remote, String)>,
+    sudo: bool,
+    stop: &'a Stop,
+}
+
+impl<'a> Ends<'a> {
+    /// Starts `weir serve` on the host of `--to`; without one the server is there already.
+    fn begin(
+        hosts: &HostsArgs,
+        version: &VersionArgs,
+        server: Option<&str>,
+        stop: &'a Stop,
+    ) -> Result<Self, Failure> {
+        let expected = || Failure::usage("expected SERVER, or --to HOST");
+        let Some(to) = &hosts.to else {
+            let server = server.ok_or_else(expected)?.to_owned();
+            return Ok(Ends { server, far: None, sudo: hosts.sudo, stop });
+        };
+        let fits =
+            |address: &&IpAddr| (!version.ipv4 || address.is_ipv4()) && (!version.ipv6 || address.is_ipv6());
+        let first = hosts.addresses.iter().filter(fits).min_by_key(|address| address.is_ipv6());
+        let version = if version.ipv6 { "IPv6" } else { "IPv4" };
+        let first = first.ok_or_else(|| Failure::usage(format!("--nat-address: no {version} address")))?;
+        let key = Key::make().map_err(Failure::failed)?;
+        let agent = agent(to, hosts.sudo)?;
+        let addresses: Vec<String> = hosts.addresses.iter().map(ToString::to_string).collect();
+        let arguments = ["serve"].into_iter();
+        let arguments = arguments.chain(addresses.iter().flat_map(|a| ["--nat-address", a.as_str()]));
+        let task = RunTask {
+            arguments: arguments.map(str::to_owned).collect(),
+            environment: BTreeMap::from([(KEY_VARIABLE.to_owned(), key.clone())]),
+            serves: Some("serving".to_owned()),
+        };
+        step(|| format!("starts weir serve on {to}"));
+        let ran = answered(agent.begin(Task::Run(task)).map_err(failed)?.wait(START, &watch(stop, None)))?;
+        step(|| ran.stderr.trim().to_owned());
+        Ok(Ends {
+            server: SocketAddr::new(*first, OWN_PORT).to_string(),
+            far: Some((agent, key)),
+            sudo: hosts.sudo,
+            stop,
+        })
+    }
+
+    /// The key of the server.
+    fn key(&self, file: Option<&Path>) -> Result<Option<Key>, Failure> {
+        match &self.far {
+            Some((_, key)) => Key::new(key.as_bytes()).map(Some).map_err(Failure::failed),
+            None => key_of(file),
+        }
+    }
+
+    /// The same as text.
+    fn key_text(&self, file: Option<&Path>) -> Result<Option<String>, Failure> {
+        if let Some((_, key)) = &self.far {
+            return Ok(Some(key.clone()));
+        }
+        // Refused here as it would be there.
+        if key_of(file)?.is_none() {
+            return Ok(None);
+        }
+        let text = match file {
+            Some(file) => std::fs::read_to_string(file),
+            None => std::env::var(KEY_VARIABLE).map_err(std::io::Error::other),
+        };
+        text.map(Some).map_err(|e| Failure::new(MISSING, format!("the key is no text: {e}")))
+    }
+
+    /// Runs a command of `weir nat` on a host, and prints what it prints, without colour: control characters may be the host's.
+    fn run(
+        &self,
+        host: &HostAddress,
+        words: &[&str],
+        (version, key_file): (&VersionArgs, Option<&Path>),
+        limit: Duration,
+    ) -> CommandResult {
+        let key = self.key_text(key_file)?;
+        let mut arguments = vec!["nat"];
+        arguments.extend(words);
+        arguments.extend(version.ipv4.then_some("-4").or(version.ipv6.then_some("-6")));
+        arguments.extend(is_quiet().then_some("--quiet").or(is_verbose().then_some("--verbose")));
+        let mut environment = BTreeMap::from([("COLUMNS".to_owned(), width().to_string())]);
+        environment.extend(key.map(|key| (KEY_VARIABLE.to_owned(), key)));
+        let arguments = arguments.into_iter().map(str::to_owned).collect();
+        let agent = agent(host, self.sudo)?;
+        note(&format!("weir nat runs on {host}, towards {}", self.server));
+        let task = Task::Run(RunTask { arguments, environment, serves: None });
+        let watch = watch(self.stop, self.far.as_ref().map(|(agent, _)| agent));
+        let ran = answered(agent.begin(task).map_err(failed)?.wait(limit, &watch))?;
+        eprint!("{}", printable(&ran.stderr));
+        print(&printable(&ran.stdout))?;
+        if let Some(problem) = agent.end() {
+            eprintln!("weir: {problem}");
+        }
+        match ran.code {
+            Some(0) => Ok(()),
+            Some(code) => Err(Failure::Silent(u8::try_from(code).unwrap_or(crate::exit::FAILED))),
+            None => Err(Failure::failed(format!("{host}: a signal ended weir there"))),
+        }
+    }
+
+    /// Ends the server that was started for the check.
+    fn end(self, outcome: CommandResult) -> CommandResult {
+        if let Some(problem) = self.far.and_then(|(agent, _)| agent.end()) {
+            eprintln!("weir: {problem}");
+        }
+        outcome
+    }
+}
+
+fn agent(host: &HostAddress, sudo: bool) -> Result<Remote, Failure> {
+    let options = Options { program: None, sudo };
+    Remote::start(&host.to_string(), &Transport::Host(host.clone()), &options).map_err(failed)
+}
+
+/// Ends a wait early: on Ctrl-C, and when the other host is gone.
+fn watch<'a>(stop: &'a Stop, other: Option<&'a Remote>) -> impl Fn() -> Result<(), Error> {
+    move || {
+        if stop.raised() {
+            return Err(Error::Interrupted);
+        }
+        other.map_or(Ok(()), Remote::check)
+    }
+}
+
+fn answered(answer: Result<Answer, Error>) -> Result<Ran, Failure> {
+    match answer.map_err(failed)? {
+        Answer::Ran(ran) => Ok(*ran),
+        other => Err(Failure::failed(format!("an answer to another task: {other:?}"))),
+    }
+}
+
+fn failed(error: Error) -> Failure {
+    match error {
+        Error::Interrupted => Failure::failed("stopped before the check was complete"),
+        error if error.is_missing() => Failure::new(MISSING, error),
+        error => Failure::failed(error),
+    }
+}
