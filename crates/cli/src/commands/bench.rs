@@ -13,8 +13,8 @@ use weir_sys::privilege::Privilege;
 use weir_text::time::duration;
 
 use crate::args::BenchArgs;
-use crate::commands::find_scenario;
 use crate::commands::report::{conditions, judge};
+use crate::commands::{find_scenario, nat};
 use crate::documents::print_value;
 use crate::exit::{CommandResult, FAILED, Failure};
 use crate::live::Live;
@@ -22,6 +22,9 @@ use crate::output::{Color, print, range, save, width};
 use crate::talk::{self, note};
 
 pub(crate) fn run(args: &BenchArgs, color: Color) -> CommandResult {
+    if args.scenario == nat::behaviour::NAME {
+        return nat::behaviour::run(args, color);
+    }
     let scenario = scenario(args)?;
     if args.dry_run {
         let (least, most) = scenario.expected_seconds();
@@ -36,7 +39,7 @@ pub(crate) fn run(args: &BenchArgs, color: Color) -> CommandResult {
     // Before any thread is started: the kernel demands it.
     prepare_privilege(&scenario)?;
     let seed = args.seed.unwrap_or_else(random);
-    let id = format!("{}-{}-{:04x}", scenario.name, timestamp(), random() & 0xffff);
+    let id = run_name(&scenario.name);
     let folder = args.output.clone().unwrap_or_else(|| PathBuf::from("runs").join(&id));
     // The first signal asks the run to end and keep what was measured; one that ends weir at once ends the agents with it.
     let stop = super::stop_on_signals()?;
@@ -140,6 +143,11 @@ fn tell(args: &BenchArgs, color: Color, scenario: &Scenario, run: &Run, folder: 
 }
 
 /// 64 random bits. Keys of the standard library's hash maps come from the system's generator.
+/// A name for a run that no other one has.
+pub(crate) fn run_name(scenario: &str) -> String {
+    format!("{scenario}-{}-{:04x}", timestamp(), random() & 0xffff)
+}
+
 fn random() -> u64 {
     std::collections::hash_map::RandomState::new().build_hasher().finish()
 }

@@ -213,7 +213,15 @@ impl<'a, D: Document> Marked<'a, D> {
 
 /// Prints a document over several lines.
 pub(crate) fn print_json(document: &impl Document) -> CommandResult {
-    print_value(&Marked::new(document))
+    print(&text(document)?)
+}
+
+/// A document over several lines.
+///
+/// # Errors
+/// If a value of it has no form in JSON.
+pub(crate) fn text(document: &impl Document) -> Result<String, Failure> {
+    page(&Marked::new(document))
 }
 
 /// Prints a record or a schema, which are no documents of ours.

@@ -45,10 +45,13 @@ pub(super) const PAGES: &[Page] = &[
                prints the cost of each variant against the baseline, with 95 % intervals. Traffic stays between the \
                hosts of the scenario.\n\nweir writes the record after every trial; Ctrl-C ends the run and keeps \
                it. Without root it builds the lab in a user namespace, if the kernel allows one; some variants and \
-               workloads need root (docs/explanation/kernel.md).",
+               workloads need root (docs/explanation/kernel.md).\n\n`weir bench nat-behaviour` measures what gateways do, \
+               not how fast they are: it is `weir nat lab --all`, with a folder for result, page and packets. It \
+               takes --preset, --variant, --output, --json and --dry-run.",
         examples: &[
             "weir bench",
             "weir bench nat-instance --preset quick",
+            "weir bench nat-behaviour --preset standard",
             "weir bench my.toml --rounds 6..20 --budget 10m --output runs/today",
             "weir bench nat-rfc --preset quick --set plan.max-rounds=8 --dry-run",
             "weir bench my.toml --require 'nft-masquerade.tcp-egress >= 0.9 x routed'",

@@ -74,15 +74,28 @@ pub(crate) fn run(args: &NatLabArgs, color: Color) -> CommandResult {
     if args.list {
         return print(&listing());
     }
-    prepare_privilege()?;
-    let stop = super::super::stop_on_signals()?;
-    let wanted = match (&args.gateways[..], args.all) {
+    tell(&measure(args)?, args, color)
+}
+
+/// The gateways that are asked for.
+pub(super) fn wanted(args: &NatLabArgs) -> Vec<LabGateway> {
+    match (&args.gateways[..], args.all) {
         (_, true) => {
             LabGateway::value_variants().iter().copied().filter(|which| which.is_of(args.ipv6)).collect()
         }
         ([], false) => vec![LabGateway::NftMasquerade],
         (some, false) => some.to_vec(),
-    };
+    }
+}
+
+/// Measures them.
+///
+/// # Errors
+/// A gateway cannot be had, or a signal asked to stop.
+pub(super) fn measure(args: &NatLabArgs) -> Result<NatTables, Failure> {
+    prepare_privilege()?;
+    let stop = super::super::stop_on_signals()?;
+    let wanted = wanted(args);
     if let Some(which) = wanted.iter().find(|which| !which.is_of(args.ipv6)) {
         let name = which.name();
         return Err(Failure::usage(match args.ipv6 {
@@ -98,18 +111,22 @@ pub(crate) fn run(args: &NatLabArgs, color: Color) -> CommandResult {
             .map_or_else(String::new, |path| format!("; the same command goes on from {}", path.display()));
         return Err(Failure::failed(format!("stopped before the table was complete{go_on}")));
     }
-    let tables = tables?;
+    tables
+}
+
+/// Prints the tables in the form that is asked for.
+pub(super) fn tell(tables: &NatTables, args: &NatLabArgs, color: Color) -> CommandResult {
     if args.json {
-        print_json(&tables)?;
+        print_json(tables)?;
     } else if args.markdown {
-        print(&requirements_markdown(&Saved::of_tables(&tables)?.requirements()))?;
+        print(&requirements_markdown(&Saved::of_tables(tables)?.requirements()))?;
     } else if args.html {
-        print(&requirements_html(&Saved::of_tables(&tables)?.requirements()))?;
+        print(&requirements_html(&Saved::of_tables(tables)?.requirements()))?;
     } else {
         let terminal = Terminal { width: width(), color: color.stdout };
         print(&page::tables(&tables.gateways, &tables.kernel, terminal))?;
         if tables.gateways.len() > 1 {
-            let beside = Saved::of_tables(&tables)?.requirements();
+            let beside = Saved::of_tables(tables)?.requirements();
             print(&("\n".to_owned() + &requirements_terminal(&beside, terminal)))?;
         }
     }
@@ -117,7 +134,7 @@ pub(crate) fn run(args: &NatLabArgs, color: Color) -> CommandResult {
 }
 
 /// `1 gateway`, `2 gateways`.
-fn count(n: usize) -> String {
+pub(super) fn count(n: usize) -> String {
     if n == 1 { "1 gateway".to_owned() } else { format!("{n} gateways") }
 }
 

@@ -1,5 +1,6 @@
 //! `weir nat`.
 
+pub(crate) mod behaviour;
 pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod document;
