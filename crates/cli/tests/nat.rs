@@ -1,48 +1,18 @@
 //! `weir nat` as a user calls it: gateways of the lab against what is known of the kernel.
 
 mod documents;
+mod nat_tables;
 mod nat_timers;
 
-use std::collections::BTreeMap;
-
+use nat_tables::{gateways, json, nat, verdicts, words_of};
 use serde_json::Value;
-use weir_testkit::{CommandOutput, PATIENCE, World, holds, measured};
+use weir_testkit::{PATIENCE, World, holds, measured};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
-
-fn nat(world: &World, args: &[&str]) -> CommandOutput {
-    let mut command = world.command(world.binary());
-    command.arg("nat").args(args);
-    world.run(command)
-}
-
-fn json(world: &World, kind: &str, args: &[&str]) -> Value {
-    documents::read(&nat(world, &[args, &["--json"]].concat()).expect(0).stdout, kind)
-}
 
 /// Its words, wherever lines were broken.
 fn words(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// Verdicts of one gateway by row.
-fn verdicts(gateway: &Value) -> BTreeMap<&str, &str> {
-    let rows = gateway["rows"].as_array().unwrap();
-    rows.iter().map(|row| (row["id"].as_str().unwrap(), row["verdict"].as_str().unwrap())).collect()
-}
-
-/// The observation of a row in words.
-fn words_of<'a>(gateway: &'a Value, id: &str) -> &'a str {
-    let rows = gateway["rows"].as_array().unwrap();
-    rows.iter().find(|row| row["id"] == id).unwrap()["seen"].as_str().unwrap()
-}
-
-/// All gateways of a run that no timer slows down.
-fn gateways(world: &World, names: &[&str], more: &[&str]) -> BTreeMap<String, Value> {
-    let options: Vec<&str> = names.iter().flat_map(|name| ["--gateway", name]).collect();
-    let document = json(world, "nat-lab", &[&["lab"], more, &options[..]].concat());
-    let all = document["gateways"].as_array().unwrap();
-    all.iter().map(|g| (g["gateway"].as_str().unwrap().to_owned(), g.clone())).collect()
 }
 
 #[test]
@@ -223,31 +193,6 @@ fn root_gateways_are_shown_side_by_side_and_compared() {
     assert!(text.contains("worse: nft-masquerade ip-ttl: meets, now fails"), "{text}");
 }
 
-/// A container behind Docker's rules has the kernel's masquerade in front of it, with the fast path too: the table is that of
-/// nft-masquerade.
-#[test]
-fn root_containers_are_behind_the_kernels_masquerade() {
-    if World::lacks(&["nft", "iptables"]) {
-        return;
-    }
-    let Some(world) = World::root(WEIR) else { return };
-    let probe = nat(&world, &["lab", "--idle", "0", "--gateway", "docker-fastpath", "--json"]);
-    let names = match probe.code {
-        4 => vec!["nft-masquerade", "docker"],
-        _ => vec!["nft-masquerade", "docker", "docker-fastpath"],
-    };
-    let seen = gateways(&world, &names, &["--idle", "0"]);
-    let plain = &seen["nft-masquerade"];
-    for name in &names[1..] {
-        assert_eq!(verdicts(plain), verdicts(&seen[*name]), "{name}");
-        assert_eq!(plain["kind"], seen[*name]["kind"], "{name}");
-        // The inside is the container's network, and the address is the host's.
-        let first = &seen[*name]["observations"]["udp_mapping"][0]["seen"][0];
-        assert!(first["inside"].as_str().unwrap().starts_with("198.19.0.10:"), "{first}");
-        assert!(first["seen"].as_str().unwrap().starts_with("198.18.0.1:"), "{first}");
-    }
-}
-
 /// Published ports that BPF forwards, beside the masquerade of Docker's rules for all other ports: no state means any client, no timer
 /// and no choice of ports. The masquerade does not know them, so that answers to another container's connection from such a port
 /// reach the first container: only BPF ahead of connection tracking does that.
@@ -334,45 +279,6 @@ fn files_of_other_kinds_are_not_compared() {
     let refused = nat(&world, &["compare", rows, rows]).expect(2);
     assert!(refused.stderr.contains("not a result of"), "{}", refused.stderr);
     nat(&world, &["lab", "--all", "--gateway", "routed"]).expect(2);
-}
-
-/// The fast path beside the same rules: only flows that it carries could differ, and their NAT is the kernel's.
-#[test]
-fn root_paced_the_fast_path_changes_no_verdict() {
-    if World::lacks(&["nft"]) {
-        return;
-    }
-    let Some(world) = World::root(WEIR) else { return };
-    let probe = nat(&world, &["lab", "--idle", "0", "--gateway", "nft-masquerade-fastpath", "--json"]);
-    if probe.code == 4 {
-        println!("SKIP: {}", probe.stderr.trim());
-        return;
-    }
-    probe.expect(0);
-    let names = ["nft-masquerade", "nft-masquerade-fastpath"];
-    let more = [
-        "--idle",
-        "9s",
-        "--sysctl",
-        "net.netfilter.nf_conntrack_udp_timeout=3",
-        "--sysctl",
-        "net.netfilter.nf_conntrack_udp_timeout_stream=6",
-        "--sysctl",
-        "net.netfilter.nf_conntrack_tcp_timeout_established=7",
-        "--sysctl",
-        "net.netfilter.nf_conntrack_tcp_timeout_close_wait=4",
-    ];
-    let attempt = || {
-        let seen = gateways(&world, &names, &more);
-        for name in names {
-            let verdicts = verdicts(&seen[name]);
-            let timers = ["tcp-idle-established", "tcp-idle-half-closed"].map(|row| verdicts[row]);
-            assert_eq!(timers, ["fails"; 2], "{name}: timers that are too short show as such");
-        }
-        assert_eq!(verdicts(&seen[names[0]]), verdicts(&seen[names[1]]));
-        assert_eq!(seen[names[0]]["kind"], seen[names[1]]["kind"]);
-    };
-    measured(1, 1, |_| holds(attempt));
 }
 
 /// Timeouts as they were set.

@@ -44,6 +44,8 @@ pub(crate) struct Measured {
     pub(crate) gateway: String,
     /// Its settings in one line.
     pub(crate) describes: String,
+    /// Packets that its fast path carried; `null` without one, and of a result that --progress has kept.
+    pub(crate) carried: Option<u64>,
     /// The verdicts.
     #[serde(flatten)]
     pub(crate) table: Table,

@@ -14,7 +14,7 @@ use weir_gateway::bpf_publish::BpfPublish;
 use weir_gateway::docker_publish::DockerPublish;
 use weir_gateway::iptables_masquerade::{IptablesLegacyMasquerade, IptablesMasquerade, Masquerade};
 use weir_gateway::nft_masquerade::NftMasquerade;
-use weir_gateway::options::FastpathOption;
+use weir_gateway::options::{FastpathHook, FastpathOption, FastpathSettings};
 use weir_gateway::routed::Routed;
 use weir_gateway::{Journal, Place, Role, Topology, Variant, apply};
 use weir_lab::{Family, Lab, LabOptions, Role as LabRole, Site, SiteSpec};
@@ -46,6 +46,10 @@ mod prefix;
 const FILLS: &str = "udp-exhaustion";
 static TURN: Mutex<()> = Mutex::new(());
 
+/// Learns each direction by its first packet that may be carried: few flows of the experiments have more than two or three.
+const EAGER: FastpathOption =
+    FastpathOption::With(FastpathSettings { hook: FastpathHook::Tc, packets: Some(1) });
+
 /// The variant that translates, by the gateway's name.
 fn variant_of(gateway: LabGateway) -> Box<dyn Variant + Send + Sync> {
     let nft = NftMasquerade::default();
@@ -54,14 +58,10 @@ fn variant_of(gateway: LabGateway) -> Box<dyn Variant + Send + Sync> {
         LabGateway::NftMasquerade | LabGateway::NftMasqueradeAllow => Box::new(nft),
         LabGateway::NftMasqueradeRandom => Box::new(NftMasquerade { random: true, ..nft }),
         LabGateway::NftMasqueradeFullyRandom => Box::new(NftMasquerade { fully_random: true, ..nft }),
-        LabGateway::NftMasqueradeFastpath => {
-            Box::new(NftMasquerade { fastpath: FastpathOption::Switch(true), ..nft })
-        }
+        LabGateway::NftMasqueradeFastpath => Box::new(NftMasquerade { fastpath: EAGER, ..nft }),
         LabGateway::NftMasqueradePersistent => Box::new(NftMasquerade { persistent: true, ..nft }),
         LabGateway::Docker => Box::new(DockerPublish::default()),
-        LabGateway::DockerFastpath => {
-            Box::new(DockerPublish { fastpath: FastpathOption::Switch(true), ..DockerPublish::default() })
-        }
+        LabGateway::DockerFastpath => Box::new(DockerPublish { fastpath: EAGER, ..DockerPublish::default() }),
         LabGateway::Publish => Box::new(BpfPublish::default()),
         LabGateway::IptablesMasquerade => Box::new(IptablesMasquerade(Masquerade::default())),
         LabGateway::IptablesLegacyMasquerade => Box::new(IptablesLegacyMasquerade(Masquerade::default())),
@@ -264,7 +264,7 @@ fn measure_one(
     stop: &Stop,
 ) -> Result<Measured, Failure> {
     let gateway = which.name();
-    let observed = with_gateway(site, which, || {
+    let (observed, carried) = with_gateway(site, which, || {
         let mut ends = LabEnds::attach(site, args.limits(), stop).map_err(io::Error::other)?;
         publishes(which, site, &mut ends);
         let mut turn = None;
@@ -290,7 +290,7 @@ fn measure_one(
     if let Some(folder) = &args.pcap {
         write_packets(&folder.join(gateway), &files)?;
     }
-    Ok(measured(which, observations, &files))
+    Ok(Measured { carried, ..measured(which, observations, &files) })
 }
 
 /// The verdicts of what was seen.
@@ -298,13 +298,18 @@ fn measured(which: LabGateway, observations: Observations, files: &[Captured]) -
     Measured {
         gateway: which.name(),
         describes: describe(which),
+        carried: None,
         table: Table::of(&observations).with_packets(files),
         observations,
     }
 }
 
-/// Makes the site's gateway that one while `f` runs.
-fn with_gateway<T>(site: &Site, which: LabGateway, f: impl FnOnce() -> T) -> Result<T, Failure> {
+/// Makes the site's gateway that one while `f` runs. Returns its result, and the packets that a fast path carried meanwhile.
+fn with_gateway<T>(
+    site: &Site,
+    which: LabGateway,
+    f: impl FnOnce() -> T,
+) -> Result<(T, Option<u64>), Failure> {
     let (layers, _list) =
         layers(which, site).map_err(|e| Failure::failed(format!("{}: {e}", which.name())))?;
     let gateway = site.host(LabRole::Gateway).ok_or_else(|| Failure::failed("the lab has no gateway"))?;
@@ -322,8 +327,13 @@ fn with_gateway<T>(site: &Site, which: LabGateway, f: impl FnOnce() -> T) -> Res
     })?;
     let result = f();
     // In the gateway: an undo in another namespace would find nothing there.
-    gateway.run(|| journal.undo()).map_err(Failure::failed)?;
-    Ok(result)
+    let carried = gateway.run(|| {
+        let carried = layers[0].0.carried(&layers[0].1);
+        journal.undo();
+        carried
+    });
+    let carried = carried.map_err(Failure::failed)?.map_err(Failure::failed)?;
+    Ok((result, carried.map(|carried| carried.carried)))
 }
 
 /// Tells both sides which ports BPF forwards.

@@ -26,7 +26,8 @@ pub(super) fn tables(gateways: &[Measured], kernel: &str, terminal: Terminal) ->
     let mut page = Page::new(terminal);
     for measured in gateways {
         page.section(&format!("{}: {}", measured.gateway, kind(&measured.table.kind)));
-        page.line(&format!("{}, Linux {kernel}", measured.describes), 0, Some(Tone::Faint));
+        let carried = measured.carried.map(|n| format!(", {n} packets carried")).unwrap_or_default();
+        page.line(&format!("{}, Linux {kernel}{carried}", measured.describes), 0, Some(Tone::Faint));
         page.line(&summary(&measured.table), 0, None);
         groups(&mut page, &measured.table);
     }

@@ -183,7 +183,9 @@ fn all_agree() {
     let lab = Lab::build(&name, &LabOptions::default(), &specs).unwrap();
     let results: Vec<Result<Views, Failure>> = std::thread::scope(|scope| {
         let threads: Vec<_> = (lab.sites().iter().zip(&all))
-            .map(|(site, which)| scope.spawn(move || with_gateway(site, *which, || views(site))))
+            .map(|(site, which)| {
+                scope.spawn(move || with_gateway(site, *which, || views(site)).map(|(seen, _)| seen))
+            })
             .collect();
         threads.into_iter().map(|t| t.join().unwrap()).collect()
     });
