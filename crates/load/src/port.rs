@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, UdpSocke
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
 use weir_sys::datagram_filter::{self, Start};
+use weir_sys::socket_option::answer_syns_twice;
 
 /// Connections that wait to be accepted; the kernel allows no more than net.core.somaxconn.
 const BACKLOG: i32 = 65_535;
@@ -42,6 +43,7 @@ impl Port {
     }
 
     fn new(listener: TcpListener, udp: UdpSocket, address: SocketAddr) -> io::Result<Port> {
+        answer_syns_twice(&listener)?;
         listen(&listener, BACKLOG)?;
         listener.set_nonblocking(true)?;
         // Set after binding: the port is ours alone, and only the sockets of `connected_udp_from` may join us on it.

@@ -45,6 +45,15 @@ pub fn set_int(socket: impl AsFd, level: i32, name: i32, value: i32) -> io::Resu
     set(socket, level, name, &value.to_ne_bytes())
 }
 
+/// Lets a listener of TCP answer a SYN twice at most, not six times as Linux does by default: the SYN may come in another host's name
+/// (TCP_SYNCNT; net/ipv4/inet_connection_sock.c, `reqsk_timer_handler`). A client that hears neither answer sends another SYN.
+///
+/// # Errors
+/// Those of setsockopt(2).
+pub fn answer_syns_twice(listener: impl AsFd) -> io::Result<()> {
+    set_int(listener, libc::IPPROTO_TCP, libc::TCP_SYNCNT, 1)
+}
+
 /// Lets only packets in that this program of linux/filter.h takes (socket(7), SO_ATTACH_FILTER).
 ///
 /// # Errors

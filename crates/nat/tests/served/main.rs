@@ -3,6 +3,7 @@
 mod raw;
 #[path = "../reference/mod.rs"]
 mod reference;
+mod spoofed;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

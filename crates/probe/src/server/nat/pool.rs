@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
 use weir_load::limits::counted_as;
+use weir_sys::socket_option::answer_syns_twice;
 
 use crate::nat::{At, Endpoints, version};
 
@@ -149,6 +150,7 @@ fn open(endpoints: &Endpoints) -> io::Result<Vec<Sockets>> {
             let udp = UdpSocket::bind(own)?;
             udp.set_nonblocking(true)?;
             let listener = TcpListener::from(shared_tcp(own)?);
+            answer_syns_twice(&listener)?;
             listen(&listener, BACKLOG)?;
             Ok(Sockets { at, own, udp, listener })
         })
