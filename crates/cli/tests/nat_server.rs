@@ -92,8 +92,9 @@ fn root_the_kernels_nat_from_behind_it() {
     assert_eq!(path["local"], "198.18.0.2");
     assert_eq!(path["endpoints"].as_array().unwrap().len(), 4);
     assert!(path["sent_bytes"].as_u64() < path["received_bytes"].as_u64(), "{path}");
-    let page = in_client(&world, &[&check[..], &["--fail-on-must"]].concat());
-    assert!(page.stdout.starts_with("port restricted cone (EIM, APDF)\n"), "{}", page.stdout);
+    let page = in_client(&world, &[&check[..], &["--fail-on-must", "--markdown"]].concat());
+    assert!(page.stdout.contains("as 198.19.0.2:9347 saw it"), "{}", page.stdout);
+    assert!(page.stdout.contains("| `udp-filtering` |"), "{}", page.stdout);
 
     // Without all of the privilege the rows that need raw packets say so, and the others are the same.
     let reason = "this host needs root (CAP_NET_RAW and CAP_NET_ADMIN)";
@@ -112,6 +113,16 @@ fn root_the_kernels_nat_from_behind_it() {
         {
             assert_eq!(verdict(&unprivileged, row), expected, "{lacks}: {row}: {unprivileged:#}");
         }
+    }
+
+    // The page of a check, and two checks side by side.
+    world.sh("mkdir kept");
+    let json_text = serde_json::to_string(&seen).unwrap();
+    world.write("kept/a.json", &json_text);
+    for command in [["nat", "compare"], ["compare", "--markdown"]] {
+        let args = [&command[..], &["kept/a.json", "kept/a.json"]].concat();
+        let same = world.run(world.weir(&args)).expect(0).stdout;
+        assert!(same.contains("NAT behaviour compared"), "{same}");
     }
 
     let seen = json(&world, "nat-ports", &ports);

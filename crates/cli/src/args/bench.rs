@@ -116,7 +116,7 @@ pub(crate) struct Format {
 
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
-    /// Earlier run
+    /// Earlier run, or result of `weir nat`
     pub(crate) before: PathBuf,
     /// Later run
     pub(crate) after: PathBuf,

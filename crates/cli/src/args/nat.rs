@@ -60,6 +60,12 @@ pub(crate) struct NatCheckArgs {
     /// Exit with 3 if a MUST or MUST NOT is not met
     #[arg(long)]
     pub(crate) fail_on_must: bool,
+    /// Print Markdown: what breaks, the packets of each unmet MUST with --pcap, and all rows
+    #[arg(long, conflicts_with_all = ["html", "json"])]
+    pub(crate) markdown: bool,
+    /// Print the same as one self-contained HTML page
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) html: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

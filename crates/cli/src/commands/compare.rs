@@ -3,12 +3,16 @@
 use weir_report::Terminal;
 
 use crate::args::CompareArgs;
-use crate::commands::load;
+use crate::args::nat::NatCompareArgs;
+use crate::commands::{load, nat};
 use crate::documents::print_json;
 use crate::exit::{CommandResult, Failure};
 use crate::output::{Color, print, width};
 
 pub(crate) fn run(args: &CompareArgs, color: Color) -> CommandResult {
+    if nat::is_nat_result(&args.before) {
+        return nat::compare::run(&of_nats(args), color);
+    }
     let (before, after) = (load(&args.before)?, load(&args.after)?);
     if before.scenario != after.scenario {
         return Err(Failure::usage(format!(
@@ -24,5 +28,17 @@ pub(crate) fn run(args: &CompareArgs, color: Color) -> CommandResult {
     } else {
         let to = Terminal { width: width(), color: color.stdout };
         print(&weir_report::comparison_terminal(&comparison, to))
+    }
+}
+
+/// The same, of two results of `weir nat`.
+fn of_nats(args: &CompareArgs) -> NatCompareArgs {
+    NatCompareArgs {
+        before: args.before.clone(),
+        after: args.after.clone(),
+        fail_on_worse: false,
+        markdown: args.markdown,
+        html: false,
+        json: args.json,
     }
 }

@@ -112,11 +112,12 @@ pub(super) const PAGES: &[Page] = &[
         command: "compare",
         text: "Compares each result of the later run with the same result of the earlier run, with intervals. Also \
                lists the differences between the two environments: runs on two machines do not measure the same \
-               thing.",
+               thing. Two results of `weir nat lab --json` or `weir nat check --json` are compared as by `weir nat \
+               compare`: it lists the verdicts that differ.",
         examples: &["weir compare runs/monday runs/today", "weir compare runs/monday runs/today --markdown"],
         codes: &[
             (0, "done, with or without changes"),
-            (2, "wrong usage, no run record, or runs of two scenarios"),
+            (2, "wrong usage, no run record or NAT result, or runs of two scenarios"),
         ],
     },
     Page {

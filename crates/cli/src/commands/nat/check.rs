@@ -10,9 +10,8 @@ use super::document::NatCheck;
 use super::page;
 use crate::args::nat::{NatCheckArgs, VersionArgs};
 use crate::commands::probe::host_and_port;
-use crate::documents::print_json;
 use crate::exit::{CommandResult, Failure};
-use crate::output::{Color, print, printable, width};
+use crate::output::{Color, width};
 
 /// Port of STUN (RFC 8489 section 18.6).
 const PORT: u16 = 3478;
@@ -36,12 +35,8 @@ pub(crate) fn run(server: &str, args: &NatCheckArgs, color: Color) -> CommandRes
         kind,
         rows,
     };
-    if args.json {
-        print_json(&check)?;
-    } else {
-        let terminal = Terminal { width: width(), color: color.stdout };
-        print(&printable(&page::check(&check, terminal)))?;
-    }
+    let terminal = Terminal { width: width(), color: color.stdout };
+    super::tell(&check, args, || page::check(&check, terminal))?;
     super::verdict_of(args.fail_on_must, &check.rows)?;
     let unsure = check.rows.iter().any(|line| line.judgement.verdict == Compliance::NotSure);
     if unsure {

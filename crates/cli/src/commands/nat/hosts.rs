@@ -40,6 +40,8 @@ pub(super) fn check(args: &NatCheckArgs, color: Color) -> CommandResult {
     words.extend(folder.iter().flat_map(|folder| ["--pcap", folder.as_str()]));
     words.extend(args.fail_on_must.then_some("--fail-on-must"));
     words.extend(args.json.then_some("--json"));
+    words.extend(args.markdown.then_some("--markdown"));
+    words.extend(args.html.then_some("--html"));
     let limit = args.idle + BEYOND;
     let outcome = ends.run(from, &words, (&args.version, args.key_file.as_deref()), limit);
     ends.end(outcome)

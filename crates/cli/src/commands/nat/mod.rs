@@ -14,13 +14,18 @@ mod served;
 
 use std::path::Path;
 
+pub(crate) use saved::is_nat_result;
 use weir_nat::capture::Captured;
 use weir_nat::table::Line;
 use weir_nat::{Compliance, Level};
 
-use crate::args::nat::{NatArgs, NatCommand};
+use weir_report::requirements::{requirements_html, requirements_markdown};
+
+use crate::args::nat::{NatArgs, NatCheckArgs, NatCommand};
+use crate::documents::{Document, print_json};
 use crate::exit::{CommandResult, Failure, NOT_MET};
-use crate::output::Color;
+use crate::output::{Color, print, printable};
+use saved::Saved;
 
 pub(crate) fn run(args: &NatArgs, color: Color) -> CommandResult {
     match &args.command {
@@ -32,6 +37,20 @@ pub(crate) fn run(args: &NatArgs, color: Color) -> CommandResult {
         NatCommand::Lab(args) => lab::run(args, color),
         NatCommand::Compare(args) => compare::run(args, color),
         NatCommand::Rows { json } => rows::run(*json, color),
+    }
+}
+
+/// Prints the result of a check in the form that is asked for.
+fn tell(result: &impl Document, args: &NatCheckArgs, page: impl FnOnce() -> String) -> CommandResult {
+    let side_by_side = || Saved::of_document(result).map(|saved| saved.requirements());
+    if args.json {
+        print_json(result)
+    } else if args.markdown {
+        print(&requirements_markdown(&side_by_side()?))
+    } else if args.html {
+        print(&requirements_html(&side_by_side()?))
+    } else {
+        print(&printable(&page()))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The table of a NAT, for people.
 
+use weir_nat::rows::Confidence;
 use weir_nat::rows::judge::Ipv6Kind;
 use weir_nat::rows::{self, Group, Row};
 use weir_nat::served::{EndOfPorts, NEEDS_RAW_PACKETS, PortChoice};
@@ -195,10 +196,16 @@ fn row(page: &mut Page, line: &Line) {
     };
     let source = source(line.rfc, line.requirement, line.level.word());
     page.line(&format!("{}: {} ({source})", verdict.word(), line.asks), 2, tone);
-    page.line(&format!("{}: {}", line.id, line.judgement.seen), 4, None);
+    let medium = line.judgement.confidence == Confidence::Medium;
+    page.line(&format!("{}: {}", line.id, with_confidence(line.judgement.seen.clone(), medium)), 4, None);
     if matches!(verdict, Compliance::Fails | Compliance::Partly) {
         page.line(&format!("breaks: {}", line.breaks), 4, None);
     }
+}
+
+/// An observation with a word about its verdict, unless that is sure, or says itself that it is not.
+pub(super) fn with_confidence(seen: String, medium: bool) -> String {
+    if medium { seen + " (medium confidence)" } else { seen }
 }
 
 /// Rows with one reason share a line.

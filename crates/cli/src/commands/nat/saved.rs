@@ -7,6 +7,8 @@ use serde_json::Value;
 use weir_report::requirements::{Line, Requirements, Subject};
 
 use super::document::NatTables;
+use super::page::with_confidence;
+use crate::documents::{Document, line};
 use crate::exit::Failure;
 
 /// `nat lab --json` or `nat check --json`, as far as it is shown again.
@@ -51,6 +53,7 @@ struct SavedRow {
     asks: String,
     breaks: String,
     verdict: String,
+    confidence: String,
     seen: String,
     #[serde(default)]
     packets: Vec<SavedPackets>,
@@ -62,9 +65,10 @@ struct SavedPackets {
     frames: String,
 }
 
-/// The part of `nat check` that stands for gateways.
+/// The part of `nat check` that stands for gateways, with the server by either of its names.
 #[derive(Debug, Deserialize)]
 struct SavedCheck {
+    #[serde(alias = "path")]
     server: SavedServer,
     kind: SavedKind,
     rows: Vec<SavedRow>,
@@ -73,7 +77,22 @@ struct SavedCheck {
 /// The server of `nat check`.
 #[derive(Debug, Deserialize)]
 struct SavedServer {
+    #[serde(alias = "server")]
     address: String,
+}
+
+/// Schemas of the documents that are read.
+const LAB: &str = "weir.nat-lab/1";
+const CHECKS: [&str; 2] = ["weir.nat-check/1", "weir.nat-check-server/1"];
+
+fn is_result(schema: &str) -> bool {
+    schema == LAB || CHECKS.contains(&schema)
+}
+
+/// Whether that file is a result of `weir nat`.
+pub(crate) fn is_nat_result(path: &Path) -> bool {
+    let value = std::fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+    value.is_some_and(|value| value["schema"].as_str().is_some_and(is_result))
 }
 
 impl Saved {
@@ -86,18 +105,22 @@ impl Saved {
 
     /// A result of this run.
     pub(super) fn of_tables(tables: &NatTables) -> Result<Self, Failure> {
-        let text = serde_json::to_string(tables).map_err(Failure::failed)?;
-        serde_json::from_str(&text).map_err(Failure::failed)
+        Saved::of_document(tables)
+    }
+
+    /// The result of a check by this run.
+    pub(super) fn of_document(document: &impl Document) -> Result<Self, Failure> {
+        Saved::of(&line(document)?).map_err(Failure::failed)
     }
 
     fn of(text: &str) -> Result<Self, String> {
         let value: Value = serde_json::from_str(text).map_err(|e| format!("not JSON: {e}"))?;
         let schema = value["schema"].as_str().unwrap_or_default();
-        if !matches!(schema, "weir.nat-lab/1" | "weir.nat-check/1") {
+        if !is_result(schema) {
             return Err("not a result of `weir nat lab --json` or `weir nat check --json`".to_owned());
         }
         let mut saved: Saved = serde_json::from_str(text).map_err(|e| e.to_string())?;
-        if schema == "weir.nat-check/1" {
+        if schema != LAB {
             let check: SavedCheck = serde_json::from_str(text).map_err(|e| e.to_string())?;
             saved.gateways.push(SavedGateway {
                 gateway: "the NAT in front of the host".to_owned(),
@@ -141,7 +164,7 @@ impl SavedGateway {
             asks: row.asks.clone(),
             breaks: row.breaks.clone(),
             verdict: row.verdict.clone(),
-            seen: row.seen.clone(),
+            seen: with_confidence(row.seen.clone(), row.confidence == "medium"),
             binding: ["MUST", "MUST NOT"].contains(&row.level.as_str()),
             packets: row.packets.iter().map(|p| format!("{} {}", p.file, brief(&p.frames))).collect(),
         };
@@ -194,7 +217,8 @@ mod tests {
 
     fn rows() -> Value {
         json!([{"id": "udp-mapping", "group": "mapping", "rfc": 4787, "section": "4.1", "requirement": "REQ-1",
-                "level": "MUST", "asks": "a", "sent": "s", "breaks": "b", "verdict": "fails", "seen": "x", "later": 1}])
+                "level": "MUST", "asks": "a", "sent": "s", "breaks": "b", "verdict": "fails", "confidence": "medium",
+                "seen": "x", "later": 1}])
     }
 
     fn kind() -> Value {
@@ -216,11 +240,19 @@ mod tests {
         let read = Saved::of(&lab.to_string()).unwrap().requirements();
         assert_eq!(read.circumstances, "t, Linux 6, idle times up to 35 s");
         assert_eq!(read.subjects[0].kind, "symmetric (address mapping, unknown filtering)");
-        assert_eq!(read.subjects[0].lines[0].source, "RFC 4787 REQ-1, MUST");
+        let line = &read.subjects[0].lines[0];
+        assert_eq!(
+            (line.source.as_str(), line.seen.as_str()),
+            ("RFC 4787 REQ-1, MUST", "x (medium confidence)")
+        );
         let check = json!({"schema": "weir.nat-check/1", "time": "t", "server": {"address": "192.0.2.7:3478"},
                            "kind": kind(), "rows": rows()});
         let read = Saved::of(&check.to_string()).unwrap().requirements();
         assert_eq!(read.subjects[0].describes, "as 192.0.2.7:3478 saw it");
+        let served = json!({"schema": "weir.nat-check-server/1", "time": "t", "path": {"server": "192.0.2.7:9347"},
+                            "idle_s": 0.0, "kind": kind(), "rows": rows()});
+        let read = Saved::of(&served.to_string()).unwrap().requirements();
+        assert_eq!(read.subjects[0].describes, "as 192.0.2.7:9347 saw it");
         assert!(Saved::of(r#"{"schema": "weir.doctor/1"}"#).is_err());
         assert!(Saved::of("[]").is_err());
     }

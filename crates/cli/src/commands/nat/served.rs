@@ -66,12 +66,8 @@ pub(super) fn check(
         table,
         observations,
     };
-    if args.json {
-        print_json(&check)?;
-    } else {
-        let terminal = Terminal { width: width(), color: color.stdout };
-        print(&printable(&page::check_server(&check, two_addresses, terminal)))?;
-    }
+    let terminal = Terminal { width: width(), color: color.stdout };
+    super::tell(&check, args, || page::check_server(&check, two_addresses, terminal))?;
     super::verdict_of(args.fail_on_must, &check.table.rows)?;
     let seen = check.table.rows.iter().filter(|line| line.judgement.verdict != Compliance::NotTestable);
     if seen.clone().count() > 0 && seen.clone().all(|line| line.judgement.verdict == Compliance::NotSure) {
