@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use crate::fraction::Counts;
 use crate::limits::{Limits, Waits};
 use crate::shared::{self, WeirFlow};
-use crate::side::{RoundTrips, Trips};
+use crate::side::{RoundTrips, Trips, lost_before, lost_behind};
 use crate::table::{ends, is};
 
 /// A flow, with its counters as they are.
@@ -38,14 +39,10 @@ pub struct SideCounts {
     pub packets: u64,
     /// Segments with data or an end, with those that came again.
     pub segments: u64,
-    /// First copies among them.
-    pub fresh: u64,
-    /// First copies that were lost before they came here.
-    pub lost_before: u64,
-    /// First copies that may have been lost before, and left no trace.
-    pub doubtful: u64,
-    /// Copies that were lost after they came here.
-    pub lost_behind: u64,
+    /// First copies that were lost before they came here, of all that came.
+    pub lost_before: Counts,
+    /// Copies that were lost after they came here, of all segments.
+    pub lost_behind: Counts,
     /// Segments sent again although they had arrived.
     pub needless: u64,
     /// SYNs, with and without ACK.
@@ -76,10 +73,8 @@ impl SideCounts {
             bytes: side.bytes,
             packets: side.packets,
             segments: side.segments,
-            fresh: side.fresh,
-            lost_before: side.lost_before,
-            doubtful: side.doubtful + side.unjudged,
-            lost_behind: side.lost_behind,
+            lost_before: lost_before(side),
+            lost_behind: lost_behind(side),
             needless: side.needless,
             syns: side.syns,
             resets: side.resets,

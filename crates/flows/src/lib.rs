@@ -25,7 +25,7 @@ mod watch;
 mod judge_tests;
 
 pub use counts::{FlowCounts, SideCounts};
-pub use fraction::Fraction;
+pub use fraction::{Counts, Doubts, Fraction};
 pub use icmp::{IcmpErrors, IcmpMeaning, IcmpReporter};
 pub use interfaces::forwarding;
 pub use limits::{Limiter, Limits};

@@ -3,9 +3,9 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::fraction::{Counts, Fraction};
+use crate::fraction::{Counts, Doubts, Fraction};
 use crate::limits::{Limits, Waits};
-use crate::shared::{self, WeirFlow};
+use crate::shared::{self, WeirFlow, WeirSide};
 
 /// Round trips between this host and one side, or times from queries to their answers.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -87,6 +87,19 @@ impl Trips {
     }
 }
 
+/// Losses of what a side sent, before it came here.
+pub(crate) fn lost_before(side: &WeirSide) -> Counts {
+    let traceless = side.doubtful + side.unjudged;
+    let doubts = Doubts { traceless, pauses: side.pauses, needless: 0 };
+    Counts { segments: side.lost_before, of: side.fresh, doubts }
+}
+
+/// The same behind this host.
+pub(crate) fn lost_behind(side: &WeirSide) -> Counts {
+    let doubts = Doubts { needless: side.needless + side.unclear, ..Doubts::default() };
+    Counts { segments: side.lost_behind, of: side.segments, doubts }
+}
+
 /// Sums over one side of a flow, or of several.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SideSum {
@@ -113,9 +126,7 @@ impl SideSum {
     /// One side of a flow, by its number. `now` is CLOCK_MONOTONIC, ns.
     pub(crate) fn of(flow: &WeirFlow, number: usize, now: u64) -> Self {
         let (side, other) = (&flow.sides[number], &flow.sides[1 - number]);
-        let counts = |segments, of, doubtful| {
-            if of > 0 { vec![Counts { segments, of, doubtful }] } else { Vec::new() }
-        };
+        let some = |counts: Counts| if counts.of > 0 { vec![counts] } else { Vec::new() };
         SideSum {
             bytes: side.bytes,
             packets: side.packets,
@@ -131,8 +142,8 @@ impl SideSum {
             marked: side.marked,
             waits: Waits::of(flow, number, now),
             trips: Trips::of(&side.trips, side.last),
-            lost_from: counts(side.lost_before, side.fresh, side.doubtful + side.unjudged),
-            lost_to: counts(other.lost_behind, other.segments, 0),
+            lost_from: some(lost_before(side)),
+            lost_to: some(lost_behind(other)),
         }
     }
 
@@ -160,13 +171,7 @@ impl SideSum {
         const MOST: usize = 100;
         for counts in [&mut self.lost_from, &mut self.lost_to] {
             if counts.len() > MOST {
-                let sum = |field: fn(&Counts) -> u64| counts.iter().map(field).sum::<u64>();
-                let one = Counts {
-                    segments: sum(|c| c.segments),
-                    of: sum(|c| c.of),
-                    doubtful: sum(|c| c.doubtful),
-                };
-                *counts = vec![one];
+                *counts = vec![Counts::sum(counts)];
             }
         }
     }

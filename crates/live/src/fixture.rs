@@ -1,6 +1,6 @@
 //! Readings of these tests.
 
-use weir_flows::{Flow, Limits, Network, Reading};
+use weir_flows::{Doubts, Flow, Fraction, Limits, Network, Reading};
 
 pub(crate) fn flow(client: &str, server: &str) -> Flow {
     Flow { client: client.parse().unwrap(), server: server.parse().unwrap(), ..Flow::empty() }
@@ -33,7 +33,7 @@ pub(crate) fn limits(receiver: f64, network: f64) -> Limits {
     Limits::sum([&Limits { receiver_seconds: receiver, network_seconds: network, ..Limits::default() }])
 }
 
-pub(crate) fn loss(segments: u64, of: u64) -> weir_flows::Fraction {
-    let counts = weir_flows::Fraction { segments, of, share: None, low: None, high: None, doubtful: 0 };
-    weir_flows::Fraction::sum([&counts])
+pub(crate) fn loss(segments: u64, of: u64) -> Fraction {
+    let counts = Fraction { segments, of, share: None, low: None, high: None, doubts: Doubts::default() };
+    Fraction::sum([&counts])
 }

@@ -9,9 +9,6 @@
 #include "limits.h"
 #include "stuck.h"
 
-// The tick of time stamps in common stacks is 1 ms: a segment that is sent later than this has another one.
-#define TWO_TICKS_US 2000
-
 #define HOLE_TOLD 1
 #define HOLE_STAMPED 2
 
@@ -68,7 +65,8 @@ static __always_inline bool was_lost(const struct weir_side *s, const struct wei
 		// The first copy was sent before what overtook it.
 		if (later)
 			return later > 0;
-		if (now - h->at > TWO_TICKS_US)
+		// Sent in one tick of the clock. A second copy has nothing before it that was sent later.
+		if (after(s->newest, p->stamp) > 0)
 			return false;
 	}
 	// The sender knows of the hole only by an answer that passes here, and what it then sends takes the whole way.
@@ -161,8 +159,11 @@ static __always_inline void follow(struct weir_side *s, const struct weir_packet
 	bool all_acked = (s->knows & WEIR_KNOWS_ACKED) && s->acked == s->next;
 
 	// The last segment before a silence may have been lost: then this is its second copy.
-	if (s->last && all_acked && p->length == s->largest && p->now - s->last > TIMEOUT_NS)
-		s->doubtful++;
+	if (s->last && all_acked && p->now - s->last > TIMEOUT_NS) {
+		s->pauses++;
+		if (p->length == s->largest)
+			s->doubtful++;
+	}
 	s->segments += p->segments;
 	s->fresh += p->segments;
 	s->next = end;
@@ -285,11 +286,15 @@ static __always_inline void confirm(struct weir_side *s, const struct weir_packe
 
 		if (a->kind != WEIR_REPEATED || !a->stamp || after(p->ack, a->to) < 0)
 			continue;
-		// With a segment before it in the same acknowledgement the timestamp is that one's (RFC 7323 section 4.3).
-		if (after(a->from, s->acked) <= 0 && after(p->echo, a->stamp) < 0) {
-			take_back(&s->lost_behind, a->segments);
-			s->needless += a->segments;
-			a->kind = 0;
+		if (after(p->echo, a->stamp) < 0) {
+			// With a segment before it in the same acknowledgement the timestamp is that one's (RFC 7323 section 4.3).
+			if (after(a->from, s->acked) > 0) {
+				s->unclear += a->segments;
+			} else {
+				take_back(&s->lost_behind, a->segments);
+				s->needless += a->segments;
+				a->kind = 0;
+			}
 		}
 		// A later acknowledgement says nothing.
 		a->stamp = 0;
@@ -313,9 +318,12 @@ static __always_inline void read_sack(struct weir_side *s, const struct weir_pac
 		received_twice(s, left, right);
 }
 
-// An answer that shows holes to the sender `s`, or closes them.
-static __always_inline void show_holes(struct weir_side *s, const struct weir_packet *p, bool shows)
+// An answer of the side `by` that shows holes to the sender `s`, or closes them. One that comes sooner than a round trip after a hole
+// is about segments before it.
+static __always_inline void show_holes(struct weir_side *s, const struct weir_side *by, const struct weir_packet *p, bool shows)
 {
+	__u32 now = in_us(p->now);
+
 	for (int i = 0; i < WEIR_HOLES; i++) {
 		struct weir_hole *h = &s->holes[i];
 
@@ -326,9 +334,9 @@ static __always_inline void show_holes(struct weir_side *s, const struct weir_pa
 			h->from = h->to;
 		} else if (after(p->ack, h->from) > 0) {
 			h->from = p->ack;
-		} else if (shows && !(h->state & HOLE_TOLD)) {
+		} else if (shows && !(h->state & HOLE_TOLD) && now - h->at >= in_us(by->trips.smallest) / 4 * 3) {
 			h->state |= HOLE_TOLD;
-			h->told_at = in_us(p->now);
+			h->told_at = now;
 		}
 	}
 }
@@ -363,7 +371,7 @@ static __always_inline void acknowledge(struct weir_side *s, struct weir_side *b
 		take_trip(&by->trips, p->now - s->timed_at);
 		s->timed_at = 0;
 	}
-	show_holes(s, p, again || (p->has & WEIR_HAS_SACK));
+	show_holes(s, by, p, again || (p->has & WEIR_HAS_SACK));
 	read_sack(s, p);
 }
 

@@ -220,10 +220,14 @@ struct weir_side {
 	__u64 reordered;
 	// Segments sent again although they had arrived.
 	__u64 needless;
+	// Segments sent again of which the first acknowledgement does not tell whether they had arrived. They count as lost.
+	__u64 unclear;
 	// Segments that the other side has and that never came here.
 	__u64 bypassed;
 	// First copies after a silence in which one may have been lost without a trace.
 	__u64 doubtful;
+	// All first copies after such a silence, also those that are too short to be a second copy of a full segment.
+	__u64 pauses;
 	// Segments that found no place in the list of holes, and are not judged.
 	__u64 unjudged;
 	// SYNs, with and without ACK.

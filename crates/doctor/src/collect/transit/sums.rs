@@ -4,8 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use weir_flows::{FlowCounts, RoundTrips, SideCounts, end_of_bucket, masked};
-use weir_stats::loss;
+use weir_flows::{Counts, FlowCounts, Fraction, RoundTrips, SideCounts, end_of_bucket, masked};
 use weir_text::order;
 
 use crate::evidence::{Queueing, Repeated, SilentPort, StuckHost, TransitNetwork};
@@ -53,8 +52,8 @@ struct Host {
 struct Sum {
     network: TransitNetwork,
     /// Lost and all of each flow.
-    to: Vec<(u64, u64)>,
-    from: Vec<(u64, u64)>,
+    to: Vec<Counts>,
+    from: Vec<Counts>,
     trips: Vec<u64>,
     queued_trips: Vec<u64>,
     hosts: BTreeMap<IpAddr, Host>,
@@ -150,8 +149,8 @@ impl Sum {
         if let Some(name) = &flow.interfaces[side] {
             network.interface.clone_from(name);
         }
-        self.to.push((other.lost_behind.min(other.segments), other.segments));
-        self.from.push((own.lost_before.min(own.fresh), own.fresh));
+        self.to.push(other.lost_behind);
+        self.from.push(own.lost_before);
         network.needless_to += other.needless;
         let trips = &own.round_trips;
         if let Some(smallest) = trips.smallest_ns {
@@ -234,7 +233,7 @@ impl Sum {
 impl Host {
     /// Adds what the host sent (`own`) and what was sent to it.
     fn add(&mut self, began: bool, own: &SideCounts, other: &SideCounts) {
-        self.lost += own.lost_before + other.lost_behind;
+        self.lost += own.lost_before.segments + other.lost_behind.segments;
         self.carried = self.carried.max(other.carried_bytes);
         let is_stuck = other.stuck >= TIMES;
         // A SYN and its answer are short.
@@ -263,13 +262,9 @@ impl Host {
     }
 }
 
-fn repeated(flows: &[(u64, u64)]) -> Repeated {
-    let flows: Vec<(u64, u64)> = flows.iter().copied().filter(|(_, of)| *of > 0).collect();
-    let sum = |part: fn(&(u64, u64)) -> u64| flows.iter().map(part).sum::<u64>();
-    let (lost, of) = (sum(|f| f.0), sum(|f| f.1));
-    let wide = loss::interval_over_trials(&flows).and_then(|(_, interval)| interval);
-    let (low, high) = wide.or_else(|| loss::interval(lost, of)).unwrap_or((0.0, 0.0));
-    Repeated { lost, of, low, high }
+fn repeated(flows: &[Counts]) -> Repeated {
+    let Fraction { segments, of, low, high, .. } = Fraction::over(flows);
+    Repeated { lost: segments, of, low: low.unwrap_or(0.0), high: high.unwrap_or(0.0) }
 }
 
 #[cfg(test)]
@@ -283,10 +278,8 @@ mod tests {
             bytes: 100_000,
             packets: 100,
             segments: 80,
-            fresh: 80,
-            lost_before: 0,
-            doubtful: 0,
-            lost_behind: 0,
+            lost_before: Counts { of: 80, ..Counts::default() },
+            lost_behind: Counts { of: 80, ..Counts::default() },
             needless: 0,
             syns: 1,
             resets: 0,
@@ -335,8 +328,8 @@ mod tests {
     #[test]
     fn flows_are_summed_up_by_network_and_side() {
         let mut flows = [flow("198.19.0.2:443"), flow("198.19.0.77:80"), flow("[2001:2:0:1::2]:80")];
-        flows[0].sides[0].lost_behind = 8;
-        flows[1].sides[1].lost_before = 3;
+        flows[0].sides[0].lost_behind.segments = 8;
+        flows[1].sides[1].lost_before.segments = 3;
         let all = networks(&flows).0;
         let names: Vec<_> = all.iter().map(|n| (n.network.as_str(), n.servers, n.flows)).collect();
         assert_eq!(names.len(), 3, "{names:?}");
