@@ -106,7 +106,7 @@ impl<'a> Recorder<'a> {
     fn keep(&mut self, side: Side, sent: bool, at: Duration, packet: &Packet) {
         let zero = self.zero.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         if let Some(captured) = self.files.last_mut().filter(|_| self.keeps) {
-            append_packet(&mut captured.file, side, sent, zero + at, &packet.bytes());
+            append_packet(&mut captured.file, (side, sent), self.rows, zero + at, &packet.bytes());
             captured.count += 1;
             for row in self.rows {
                 captured.frames.entry(row).or_default().push(captured.count);
@@ -217,7 +217,7 @@ fn beginning(link_type: u16) -> Vec<u8> {
     file
 }
 
-fn append_packet(file: &mut Vec<u8>, side: Side, sent: bool, at: Duration, bytes: &[u8]) {
+fn append_packet(file: &mut Vec<u8>, (side, sent): (Side, bool), rows: &[&str], at: Duration, bytes: &[u8]) {
     let (interface, name) = match side {
         Side::Inside => (0_u32, "inside"),
         Side::Outside => (1, "outside"),
@@ -232,7 +232,10 @@ fn append_packet(file: &mut Vec<u8>, side: Side, sent: bool, at: Duration, bytes
     body.extend(length.to_le_bytes());
     body.extend(bytes);
     body.resize(body.len().next_multiple_of(4), 0);
-    let comment = format!("{} {name}", if sent { "sent" } else { "seen" });
+    let mut comment = format!("{} {name}", if sent { "sent" } else { "seen" });
+    if !rows.is_empty() {
+        comment += &format!(", for {}", rows.join(", "));
+    }
     append_option(&mut body, COMMENT, comment.as_bytes());
     // Section 4.3.1: 1 inbound, 2 outbound.
     append_option(&mut body, EPB_FLAGS, &(if sent { 2_u32 } else { 1 }).to_le_bytes());
@@ -274,7 +277,8 @@ mod tests {
     fn blocks_have_their_length_at_both_ends() {
         let mut file = beginning(LINK_TYPES[0]);
         let packet = Packet::udp("198.18.0.10:1".parse().unwrap(), "198.19.0.10:2".parse().unwrap(), b"abc");
-        append_packet(&mut file, Side::Outside, false, Duration::from_nanos((3 << 32) + 7), &packet.bytes());
+        let at = Duration::from_nanos((3 << 32) + 7);
+        append_packet(&mut file, (Side::Outside, false), &["udp-mapping", "udp-parity"], at, &packet.bytes());
         let (mut rest, mut kinds) = (&file[..], Vec::new());
         while !rest.is_empty() {
             let length = u32_at(rest, 4) as usize;
@@ -286,6 +290,10 @@ mod tests {
                     Packet::read(&rest[28..59]).as_ref().and_then(Packet::udp_data),
                     Some(&b"abc"[..])
                 );
+                // Code and length of the comment, and the comment.
+                let comment = b"seen outside, for udp-mapping, udp-parity";
+                assert_eq!(rest[60..64], [1, 0, comment.len() as u8, 0]);
+                assert_eq!(&rest[64..64 + comment.len()], comment);
             }
             rest = &rest[length..];
         }
