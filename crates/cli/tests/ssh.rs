@@ -340,3 +340,21 @@ fn root_what_a_killed_agent_left_on_a_gateway_is_undone_by_the_next_run() {
     site.bench("next").expect(0);
     assert_eq!(site.facts(), before);
 }
+
+#[test]
+fn root_a_nat_between_two_hosts_over_ssh_is_measured() {
+    let Some(site) = Site::new() else { return };
+    site.world.sh(
+        "ip netns exec gw sysctl -qw net.ipv4.ip_forward=1
+         echo 'table ip nat { chain post { type nat hook postrouting priority srcnat; oifname out0 masquerade; }; }' |
+           ip netns exec gw nft -f -",
+    );
+    let ends = ["--from", "ssh://in", "--to", "ssh://out", "--nat-address", "198.18.1.2", "--idle", "0"];
+    let seen = site.world.run(site.weir(&[&["nat", "check"][..], &ends].concat())).expect(0);
+    assert!(seen.stdout.contains("198.18.0.2 through the NAT to 198.18.1.2:9347"), "{}", seen.stdout);
+    // With root at both ends, raw packets.
+    assert!(seen.stdout.contains("icmp-error-checksum: "), "{}", seen.stdout);
+    until("the server has ended", PATIENCE, || {
+        site.world.sh("pgrep -f '[n]at-address' || true").trim().is_empty().then_some(())
+    });
+}
