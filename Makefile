@@ -49,7 +49,7 @@ fuzz: ## send malformed bytes to every parser for ten minutes, then as root pack
 	@scripts/fuzz $(FUZZ_SECONDS)
 	@scripts/fuzz-fastpath $(FASTPATH_FUZZ_SECONDS) $(FUZZ_SEED)
 
-lint: ## format, clippy with warnings as errors, licences, circles of files, links, translations and words of the docs, the scripts
+lint: ## format, clippy with warnings as errors, licences, circles and lengths of files, links, translations and words of the docs, the scripts
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	@scripts/check-licences
@@ -57,6 +57,7 @@ lint: ## format, clippy with warnings as errors, licences, circles of files, lin
 	@scripts/check-translations
 	@scripts/compatibility check
 	@scripts/check-circles
+	@scripts/check-sizes
 	@scripts/lint-words
 	@scripts/self-test
 
