@@ -4,7 +4,7 @@ mod documents;
 mod nat_tables;
 mod nat_timers;
 
-use nat_tables::{gateways, json, nat, verdicts, words_of};
+use nat_tables::{gateways, json, nat, timeouts, verdicts, words_of};
 use serde_json::Value;
 use weir_testkit::{PATIENCE, World, holds, measured};
 
@@ -298,25 +298,17 @@ fn root_paced_idle_times_are_the_kernels_settings() {
         ("tcp_reset_in", 5.0),
         ("tcp_reset_out", 5.0),
     ];
-    let more = [
-        "--idle",
-        "9s",
-        "--sysctl",
-        "net.netfilter.nf_conntrack_udp_timeout=3",
-        "--sysctl",
-        "net.netfilter.nf_conntrack_udp_timeout_stream=6",
-        "--sysctl",
-        "net.netfilter.nf_conntrack_icmp_timeout=4",
-        "--sysctl",
-        "net.netfilter.nf_conntrack_tcp_timeout_syn_sent=5",
-        "--sysctl",
-        "net.netfilter.nf_conntrack_tcp_timeout_established=7",
+    let timeouts = timeouts(&[
+        ("udp_timeout", 3),
+        ("udp_timeout_stream", 6),
+        ("icmp_timeout", 4),
+        ("tcp_timeout_syn_sent", 5),
+        ("tcp_timeout_established", 7),
         // A FIN that was acknowledged (nf_conntrack_proto_tcp.c).
-        "--sysctl",
-        "net.netfilter.nf_conntrack_tcp_timeout_close_wait=4",
-        "--sysctl",
-        "net.netfilter.nf_conntrack_tcp_timeout_close=5",
-    ];
+        ("tcp_timeout_close_wait", 4),
+        ("tcp_timeout_close", 5),
+    ]);
+    let more: Vec<&str> = ["--idle", "9s"].into_iter().chain(timeouts.iter().map(String::as_str)).collect();
     let attempt = || {
         let seen = gateways(&world, &["nft-masquerade"], &more);
         let gateway = &seen["nft-masquerade"];

@@ -3,7 +3,7 @@
 mod documents;
 mod nat_tables;
 
-use nat_tables::{gateways, nat, verdicts, words_of};
+use nat_tables::{gateways, nat, timeouts, verdicts, words_of};
 use serde_json::Value;
 use weir_testkit::{World, holds, measured};
 
@@ -39,18 +39,13 @@ fn root_paced_the_fast_path_changes_no_verdict() {
     }
     probe.expect(0);
     let names = ["nft-masquerade", "nft-masquerade-fastpath"];
-    let more = [
-        "--idle",
-        "9s",
-        "--sysctl",
-        "net.netfilter.nf_conntrack_udp_timeout=3",
-        "--sysctl",
-        "net.netfilter.nf_conntrack_udp_timeout_stream=6",
-        "--sysctl",
-        "net.netfilter.nf_conntrack_tcp_timeout_established=7",
-        "--sysctl",
-        "net.netfilter.nf_conntrack_tcp_timeout_close_wait=4",
-    ];
+    let timeouts = timeouts(&[
+        ("udp_timeout", 3),
+        ("udp_timeout_stream", 6),
+        ("tcp_timeout_established", 7),
+        ("tcp_timeout_close_wait", 4),
+    ]);
+    let more: Vec<&str> = ["--idle", "9s"].into_iter().chain(timeouts.iter().map(String::as_str)).collect();
     let attempt = || {
         let seen = gateways(&world, &names, &more);
         for name in names {

@@ -231,6 +231,7 @@ fn wrong_use_is_one_message() {
         &["nat", "check", "192.0.2.1", "--to", "netns:server", "--nat-address", "192.0.2.1"],
         &["nat", "check", "--to", "netns:server", "--nat-address", "192.0.2.1", "-6"],
         &["nat", "check", "192.0.2.1", "--from", "somewhere"],
+        &["nat", "check", "192.0.2.1", "--sudo"],
         &["nat", "check", "--stun", "192.0.2.1", "--from", "netns:client"],
         &["serve", "--bind", "127.0.0.1", "--nat-ports", "9348-9355"],
         &["serve", "--bind", "127.0.0.1", "--nat-address", "127.0.0.1", "--nat-ports", "9347-9348"],

@@ -36,3 +36,10 @@ pub(crate) fn gateways(world: &World, names: &[&str], more: &[&str]) -> BTreeMap
     let all = document["gateways"].as_array().unwrap();
     all.iter().map(|g| (g["gateway"].as_str().unwrap().to_owned(), g.clone())).collect()
 }
+
+/// The options that set these timeouts of the gateways' connection tracking, s.
+pub(crate) fn timeouts(set: &[(&str, u32)]) -> Vec<String> {
+    let option =
+        |(name, s): &(&str, u32)| ["--sysctl".to_owned(), format!("net.netfilter.nf_conntrack_{name}={s}")];
+    set.iter().flat_map(option).collect()
+}

@@ -28,38 +28,71 @@ const BEYOND: Duration = Duration::from_secs(300);
 const PORTS_PER_SECOND: u64 = 1_250;
 
 pub(super) fn check(args: &NatCheckArgs, color: Color) -> CommandResult {
-    let stop = crate::commands::stop_on_signals()?;
-    let ends = Ends::begin(&args.hosts, &args.version, args.server.as_deref(), &stop)?;
-    let Some(from) = &args.hosts.from else {
-        let outcome = served::check(&ends.server, &ends.key(args.key_file.as_deref())?, args, &stop, color);
-        return ends.end(outcome);
+    let idle = if args.idle.is_zero() { "0".to_owned() } else { format!("{}ms", args.idle.as_millis()) };
+    let mut words = vec!["--idle".to_owned(), idle];
+    let folder = args.pcap.iter().flat_map(|folder| ["--pcap".into(), folder.to_string_lossy().into_owned()]);
+    words.extend(folder);
+    let forms = [
+        (args.fail_on_must, "--fail-on-must"),
+        (args.json, "--json"),
+        (args.markdown, "--markdown"),
+        (args.html, "--html"),
+    ];
+    words.extend(forms.into_iter().filter(|(given, _)| *given).map(|(_, form)| form.to_owned()));
+    let ask = Ask {
+        name: "check",
+        hosts: &args.hosts,
+        version: &args.version,
+        server: args.server.as_deref(),
+        key_file: args.key_file.as_deref(),
+        words,
+        limit: args.idle + BEYOND,
     };
-    let idle = format!("{}ms", args.idle.as_millis());
-    let mut words = vec!["check", &ends.server, "--idle", if args.idle.is_zero() { "0" } else { &idle }];
-    let folder = args.pcap.as_deref().map(|folder| folder.to_string_lossy().into_owned());
-    words.extend(folder.iter().flat_map(|folder| ["--pcap", folder.as_str()]));
-    words.extend(args.fail_on_must.then_some("--fail-on-must"));
-    words.extend(args.json.then_some("--json"));
-    words.extend(args.markdown.then_some("--markdown"));
-    words.extend(args.html.then_some("--html"));
-    let limit = args.idle + BEYOND;
-    let outcome = ends.run(from, &words, (&args.version, args.key_file.as_deref()), limit);
-    ends.end(outcome)
+    ask.run(|server, key, stop| served::check(server, key, args, stop, color))
 }
 
 pub(super) fn ports(args: &NatPortsArgs, color: Color) -> CommandResult {
-    let stop = crate::commands::stop_on_signals()?;
-    let ends = Ends::begin(&args.hosts, &args.version, args.server.as_deref(), &stop)?;
-    let Some(from) = &args.hosts.from else {
-        let outcome = served::ports(&ends.server, &ends.key(args.key_file.as_deref())?, args, &stop, color);
-        return ends.end(outcome);
+    let mut words = vec!["--limit".to_owned(), args.limit.to_string()];
+    words.extend(args.json.then(|| "--json".to_owned()));
+    let ask = Ask {
+        name: "ports",
+        hosts: &args.hosts,
+        version: &args.version,
+        server: args.server.as_deref(),
+        key_file: args.key_file.as_deref(),
+        words,
+        limit: Duration::from_secs(u64::from(args.limit) / PORTS_PER_SECOND) + BEYOND,
     };
-    let ports = args.limit.to_string();
-    let mut words = vec!["ports", &ends.server, "--limit", &ports];
-    words.extend(args.json.then_some("--json"));
-    let limit = Duration::from_secs(u64::from(args.limit) / PORTS_PER_SECOND) + BEYOND;
-    let outcome = ends.run(from, &words, (&args.version, args.key_file.as_deref()), limit);
-    ends.end(outcome)
+    ask.run(|server, key, stop| served::ports(server, key, args, stop, color))
+}
+
+/// A command of `weir nat` with a server, on this host or another.
+struct Ask<'a> {
+    name: &'a str,
+    hosts: &'a HostsArgs,
+    version: &'a VersionArgs,
+    server: Option<&'a str>,
+    key_file: Option<&'a Path>,
+    /// Its other options, as another host has to have them.
+    words: Vec<String>,
+    /// How long it may take there.
+    limit: Duration,
+}
+
+impl Ask<'_> {
+    /// Starts the server if it is to be started, runs the command where it is to run, and ends what was started.
+    fn run(&self, here: impl FnOnce(&str, &Option<Key>, &Stop) -> CommandResult) -> CommandResult {
+        if self.hosts.sudo && self.hosts.from.is_none() && self.hosts.to.is_none() {
+            return Err(Failure::usage("--sudo: expected --from HOST or --to HOST beside it"));
+        }
+        let stop = crate::commands::stop_on_signals()?;
+        let ends = Ends::begin(self.hosts, self.version, self.server, &stop)?;
+        let outcome = match &self.hosts.from {
+            Some(from) => ends.run(from, self),
+            None => ends.key(self.key_file).and_then(|key| here(&ends.server, &key, &stop)),
+        };
+        ends.end(outcome)
+    }
 }
 
 /// The server of the check.
@@ -135,18 +168,12 @@ impl<'a> Ends<'a> {
         text.map(Some).map_err(|e| Failure::new(MISSING, format!("the key is no text: {e}")))
     }
 
-    /// Runs a command of `weir nat` on a host, and prints what it prints, without colour: control characters may be the host's.
-    fn run(
-        &self,
-        host: &HostAddress,
-        words: &[&str],
-        (version, key_file): (&VersionArgs, Option<&Path>),
-        limit: Duration,
-    ) -> CommandResult {
-        let key = self.key_text(key_file)?;
-        let mut arguments = vec!["nat"];
-        arguments.extend(words);
-        arguments.extend(version.ipv4.then_some("-4").or(version.ipv6.then_some("-6")));
+    /// Runs a command on a host, and prints what it prints, without colour: control characters may be the host's.
+    fn run(&self, host: &HostAddress, ask: &Ask<'_>) -> CommandResult {
+        let key = self.key_text(ask.key_file)?;
+        let mut arguments = vec!["nat", ask.name, &self.server];
+        arguments.extend(ask.words.iter().map(String::as_str));
+        arguments.extend(ask.version.ipv4.then_some("-4").or(ask.version.ipv6.then_some("-6")));
         arguments.extend(is_quiet().then_some("--quiet").or(is_verbose().then_some("--verbose")));
         let mut environment = BTreeMap::from([("COLUMNS".to_owned(), width().to_string())]);
         environment.extend(key.map(|key| (KEY_VARIABLE.to_owned(), key)));
@@ -155,7 +182,7 @@ impl<'a> Ends<'a> {
         note(&format!("weir nat runs on {host}, towards {}", self.server));
         let task = Task::Run(RunTask { arguments, environment, serves: None });
         let watch = watch(self.stop, self.far.as_ref().map(|(agent, _)| agent));
-        let ran = answered(agent.begin(task).map_err(failed)?.wait(limit, &watch))?;
+        let ran = answered(agent.begin(task).map_err(failed)?.wait(ask.limit, &watch))?;
         eprint!("{}", printable(&ran.stderr));
         print(&printable(&ran.stdout))?;
         if let Some(problem) = agent.end() {
