@@ -19,6 +19,7 @@ use crate::shared::{
     WeirIdle,
 };
 use crate::store::check_number;
+use crate::tick;
 use crate::xdp::Drivers;
 use crate::{
     AttachedBy, Change, ChangeCount, Count, Error, Exclusion, Lesson, Reason, Result, Status, Xdp,
@@ -101,22 +102,15 @@ impl Fastpath {
         Ok(fastpath)
     }
 
-    /// Counts the kernel's jiffies for a moment: nothing else tells how long they are.
+    /// Tells the programs how long the kernel's ticks are.
     fn calibrate(&self, refresh: Duration) -> Result<()> {
-        const TIME: Duration = Duration::from_millis(60);
-        const KNOWN: [u64; 4] = [100, 250, 300, 1000];
-        let (begun, first) = (std::time::Instant::now(), self.jiffies()?);
-        std::thread::sleep(TIME);
-        let jiffies = self.jiffies()? - first;
-        let measured = jiffies as f64 / begun.elapsed().as_secs_f64();
-        let distance = |hz: &u64| (measured.max(1.0) / *hz as f64).ln().abs();
-        let hz = KNOWN.into_iter().min_by(|a, b| distance(a).total_cmp(&distance(b))).unwrap_or(KNOWN[1]);
+        let hz = tick::per_second(|| self.jiffies())?;
         let control = WeirControl {
-            lease: LEASE.as_secs() * hz,
-            hz: hz as u32,
+            lease: LEASE.as_secs() * u64::from(hz),
+            hz,
             shortest: u32::MAX,
             carries6: self.object.confirms("knows_ipv6")?.into(),
-            longest_refresh: (refresh.as_secs_f64() * hz as f64) as u32,
+            longest_refresh: (refresh.as_secs_f64() * f64::from(hz)) as u32,
             ..self.control.get(0)
         };
         self.control.set(0, control);

@@ -37,6 +37,7 @@ mod room;
 mod rules;
 mod stateless;
 mod store;
+mod tick;
 mod top;
 mod visit;
 mod xdp;
