@@ -19,15 +19,50 @@ pub enum XdpMode {
 #[derive(Debug)]
 pub struct Attached {
     link: OwnedFd,
+    on_drop: OnDrop,
+}
+
+/// What dropping an [`Attached`] does beyond closing its descriptor.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum OnDrop {
+    /// Detach: a child between fork and exec, or a reader of all links, may hold the link longer than its owner.
+    Detach,
+    /// Only close: it is pinned, or of a type that ends with its last descriptor alone (tracing).
+    Close,
 }
 
 impl Attached {
-    pub(crate) fn from_fd(link: OwnedFd) -> Self {
-        Attached { link }
+    pub(crate) fn from_fd(link: OwnedFd, on_drop: OnDrop) -> Self {
+        Attached { link, on_drop }
     }
 
     pub(crate) fn link(&self) -> BorrowedFd<'_> {
         self.link.as_fd()
+    }
+
+    pub(crate) fn close_on_drop(&mut self) {
+        self.on_drop = OnDrop::Close;
+    }
+
+    /// Detaches it at once, even if another process holds it (Linux 5.9). It then stays detached.
+    ///
+    /// # Errors
+    /// If the kernel refuses; that its interface is gone already is no error.
+    pub fn detach(mut self) -> Result<()> {
+        self.close_on_drop();
+        self.detach_link()
+    }
+
+    fn detach_link(&self) -> Result<()> {
+        // SAFETY: a valid descriptor.
+        let result = unsafe { libbpf_sys::bpf_link_detach(self.link.as_raw_fd()) };
+        match -result {
+            0 | libc::ENOLINK => Ok(()),
+            number => {
+                let source = std::io::Error::from_raw_os_error(number);
+                Err(Error::new("detach a program", source, ""))
+            }
+        }
     }
 
     /// Puts another program of the same type into the place of the one that is attached: every packet meets one or the other.
@@ -48,6 +83,15 @@ impl Attached {
             ));
         }
         Ok(())
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        if self.on_drop == OnDrop::Detach {
+            // A refusal leaves the kernel's own end: the last descriptor closes.
+            let _ = self.detach_link();
+        }
     }
 }
 
@@ -111,7 +155,7 @@ pub fn attach_tracing(program: &ProgramFd) -> Result<Attached> {
         return Err(Error::new(format!("attach {}", program.name()), source, ""));
     }
     // SAFETY: a new descriptor, without another owner.
-    Ok(Attached { link: unsafe { OwnedFd::from_raw_fd(fd) } })
+    Ok(Attached::from_fd(unsafe { OwnedFd::from_raw_fd(fd) }, OnDrop::Close))
 }
 
 /// Attaches a program of type `tracepoint` to the event of that number (`id` in tracefs).
@@ -142,7 +186,7 @@ pub fn attach_tracepoint(program: &ProgramFd, event: u32) -> Result<Attached> {
             return Err(Error::last(what()));
         }
     }
-    Ok(Attached { link })
+    Ok(Attached::from_fd(link, OnDrop::Close))
 }
 
 /// include/uapi/linux/perf_event.h.
@@ -179,7 +223,7 @@ fn link(
         ));
     }
     // SAFETY: a new descriptor, without another owner.
-    Ok(Attached { link: unsafe { OwnedFd::from_raw_fd(fd) } })
+    Ok(Attached::from_fd(unsafe { OwnedFd::from_raw_fd(fd) }, OnDrop::Detach))
 }
 
 /// The abilities that a driver announces (`NETDEV_XDP_ACT_*` of include/uapi/linux/netdev.h). Some announce one only while a program is

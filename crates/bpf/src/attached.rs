@@ -170,12 +170,7 @@ pub(crate) mod tests {
         if !is_root() {
             return;
         }
-        // A namespace of this thread alone, which ends with it.
-        let thread = std::thread::spawn(|| {
-            // SAFETY: a system call without pointers, which changes this thread alone.
-            let left = unsafe { libc::unshare(libc::CLONE_NEWNET) };
-            assert_eq!(left, 0, "{}", std::io::Error::last_os_error());
-            assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+        in_own_namespace(|| {
             let (first, second) = (program(c"first_one"), program(c"second_one"));
             let Some(_one) = attach(first.as_raw_fd(), 1, libbpf_sys::BPF_TCX_EGRESS) else {
                 println!("SKIP: this kernel has no TCX (Linux 6.6)");
@@ -188,7 +183,39 @@ pub(crate) mod tests {
             assert_eq!(tcx_programs(1, Direction::Ingress).unwrap(), []);
             assert_eq!(tcx_programs(99, Direction::Ingress).unwrap_err().raw_os_error(), Some(libc::ENODEV));
         });
-        thread.join().unwrap();
         assert!(program_name(u32::MAX).is_err());
+    }
+
+    #[test]
+    fn root_a_dropped_attachment_is_detached_even_if_a_child_still_holds_its_descriptor() {
+        if !is_root() {
+            return;
+        }
+        in_own_namespace(|| {
+            if !has_tcx(1).unwrap() {
+                println!("SKIP: this kernel has no TCX (Linux 6.6)");
+                return;
+            }
+            let program = ProgramFd::from_fd(program(c"held"), "held");
+            let attached = crate::attach_tcx(&program, 1, Direction::Ingress).unwrap();
+            // As a child has it between fork and exec.
+            let held = attached.link().try_clone_to_owned().unwrap();
+            assert_eq!(tcx_programs(1, Direction::Ingress).unwrap().len(), 1);
+            drop(attached);
+            assert_eq!(tcx_programs(1, Direction::Ingress).unwrap(), []);
+            drop(held);
+        });
+    }
+
+    /// Runs it in a namespace of its thread alone, which ends with it.
+    fn in_own_namespace(test: impl FnOnce() + Send + 'static) {
+        let thread = std::thread::spawn(|| {
+            // SAFETY: a system call without pointers, which changes this thread alone.
+            let left = unsafe { libc::unshare(libc::CLONE_NEWNET) };
+            assert_eq!(left, 0, "{}", std::io::Error::last_os_error());
+            assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+            test();
+        });
+        thread.join().unwrap();
     }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use libbpf_rs::MapHandle;
 
-use crate::attach::Attached;
+use crate::attach::{Attached, OnDrop};
 use crate::map::Map;
 use crate::object::ProgramFd;
 use crate::{Error, Result};
@@ -168,8 +168,10 @@ impl Attached {
     ///
     /// # Errors
     /// If there is such a name already, or the kernel refuses.
-    pub fn pin(&self, path: &Path) -> Result<()> {
-        pin(self.link().as_raw_fd(), path)
+    pub fn pin(mut self, path: &Path) -> Result<()> {
+        pin(self.link().as_raw_fd(), path)?;
+        self.close_on_drop();
+        Ok(())
     }
 
     /// One that was pinned.
@@ -177,7 +179,7 @@ impl Attached {
     /// # Errors
     /// If no attachment has that name.
     pub fn open_pinned(path: &Path) -> Result<Attached> {
-        open(path).map(Attached::from_fd)
+        Ok(Attached::from_fd(open(path)?, OnDrop::Close))
     }
 
     /// As [`Attached::open_pinned`]; `None` where nothing has that name, or has it no longer.
@@ -186,22 +188,6 @@ impl Attached {
     /// If the kernel refuses.
     pub fn find_pinned(path: &Path) -> Result<Option<Attached>> {
         if_there(Attached::open_pinned(path))
-    }
-
-    /// Detaches it at once, even if another process holds it (Linux 5.9). It then stays detached.
-    ///
-    /// # Errors
-    /// If the kernel refuses; that its interface is gone already is no error.
-    pub fn detach(self) -> Result<()> {
-        // SAFETY: a valid descriptor.
-        let result = unsafe { libbpf_sys::bpf_link_detach(self.link().as_raw_fd()) };
-        match -result {
-            0 | libc::ENOLINK => Ok(()),
-            number => {
-                let source = std::io::Error::from_raw_os_error(number);
-                Err(Error::new("detach a program", source, ""))
-            }
-        }
     }
 
     /// Describes its current state.

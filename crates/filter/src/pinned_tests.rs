@@ -98,7 +98,7 @@ fn root_an_attachment_outlives_its_filter_and_takes_programs_of_another_width() 
             let attached = first.attach_apart(1, IN).unwrap();
             attached.pin(&link).unwrap();
             let id = first.program(IN.program()).id().unwrap();
-            drop((first, attached));
+            drop(first);
             assert_eq!(weir_bpf::tcx_programs(1, weir_bpf::Direction::Ingress).unwrap(), [id]);
             let attached = Attached::open_pinned(&link).unwrap();
             let found = attached.describe().unwrap();
