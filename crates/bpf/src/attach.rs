@@ -22,7 +22,7 @@ pub struct Attached {
     on_drop: OnDrop,
 }
 
-/// What dropping an [`Attached`] does beyond closing its descriptor.
+/// The end of a dropped [`Attached`], beyond closing its descriptor.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum OnDrop {
     /// Detach: a child between fork and exec, or a reader of all links, may hold the link longer than its owner.

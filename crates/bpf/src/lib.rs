@@ -5,6 +5,8 @@
 //! libbpf does the loading; what its Rust binding lacks or gets wrong is here.
 #![allow(unsafe_code, reason = "libbpf's C interface and shared memory")]
 
+use rustix::thread::CapabilitySet;
+
 mod attach;
 mod attached;
 mod btf;
@@ -103,8 +105,9 @@ impl Error {
                 return Error::Refused { what, source, words };
             }
         };
-        // A program that the verifier rejects also ends in EACCES; then it is not the privilege.
-        if is_verdict(words) {
+        // A program that the verifier rejects also ends in EACCES. It is stricter without CAP_PERFMON, so only with that capability
+        // is the program at fault.
+        if is_verdict(words) && may_look_at_the_kernel() {
             return Error::Refused { what, source, words: format!(": {}", words.trim()) };
         }
         Error::Missing { what, source, hint }
@@ -119,6 +122,12 @@ impl Error {
 /// True if the verifier looked at a program and says what it found (kernel/bpf/verifier.c, `print_verification_stats`).
 fn is_verdict(words: &str) -> bool {
     words.contains("processed") && words.contains("insns")
+}
+
+/// True if the verifier grants this thread what CAP_PERFMON gives (include/linux/bpf.h, `bpf_allow_ptr_leaks`).
+fn may_look_at_the_kernel() -> bool {
+    let held = rustix::thread::capabilities(None).map(|c| c.effective).unwrap_or(CapabilitySet::empty());
+    held.intersects(CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN)
 }
 
 /// The kernel's own "not supported", which it should not but does show (include/linux/errno.h).

@@ -173,7 +173,8 @@ fn lead(out: &mut Markup, run: &Run, results: &Results) {
     }
     out.close();
     let widest = view::widest(run, results).map(|w| format!(" {}.", capital(&w))).unwrap_or_default();
-    out.note(&format!("{}.{widest}", capital(&view::extent(run, results))));
+    let note = format!("{}.{widest}", capital(&view::extent(run, results)));
+    out.note(&note.replace(" %", "\u{a0}%"));
 }
 
 fn contents(out: &mut Markup, is_there: impl Fn(&str) -> bool) {
