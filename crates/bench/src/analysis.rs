@@ -18,7 +18,7 @@ use weir_stats::signed_rank::LEAST_ROUNDS;
 use weir_stats::{Margins, Verdict, verdict};
 
 use estimate::{Depth, estimate};
-pub(crate) use fairness::fails_more_than;
+pub(crate) use fairness::{fails_more_than, is_void_more};
 pub(crate) use measured::{Measured, Subject};
 pub(crate) use pairs::{Effect, effect_of};
 
@@ -59,6 +59,7 @@ pub fn analyse(run: &Run) -> Results {
     fairness::temper(run, &mut results);
     results.patterns =
         run.patterns.as_ref().and_then(|plan| patterns::conclude(run, &measured, plan, &results.floors));
+    fairness::temper_dimensions(run, &mut results);
     results
 }
 

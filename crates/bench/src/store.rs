@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use weir_record::{Run, SCHEMA_VERSION, Source};
+use weir_record::{FailureCounts, Run, SCHEMA_VERSION, Source};
 use weir_sys::file;
 
 use crate::error::Error;
@@ -112,12 +112,19 @@ pub fn read(path: &Path) -> Result<Run, ReadError> {
     }
 }
 
-/// A record of the first layout: its percentiles left out what failed, and say so from here on.
+/// A record of the first layout: its percentiles left out what failed, and say so from here on. It named no shares of failures.
 fn from_first(mut run: Run) -> Run {
     for def in run.workloads.iter_mut().flat_map(|w| &mut w.metrics) {
         if matches!(def.source, Source::Quantile { .. }) {
             def.label += " (of those answered)";
         }
+        let counts = match def.name.as_str() {
+            "failed_ratio" | "connect_failed_ratio" | "unanswered_ratio" => ("failed", "attempted"),
+            "loss_ratio" => ("lost", "sent"),
+            _ => continue,
+        };
+        let (failed, of) = (counts.0.to_owned(), counts.1.to_owned());
+        def.failure.get_or_insert(FailureCounts { failed, of });
     }
     run.notes.push(
         "This record is of an older version of weir: its percentiles are of answered operations only. Failed, lost \

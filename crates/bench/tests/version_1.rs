@@ -49,3 +49,21 @@ fn the_percentiles_of_an_old_record_are_marked() {
     assert!(quantiles.len() >= 4 && quantiles.iter().all(|def| def.label.ends_with("(of those answered)")));
     assert!(run.notes.iter().any(|note| note.contains("percentiles are of answered operations only")));
 }
+
+#[test]
+fn the_failures_of_an_old_record_count() {
+    let mut run = store::read(Path::new(RECORD)).unwrap();
+    let defs = run.workloads.iter().flat_map(|w| &w.metrics).filter(|def| def.failure.is_some());
+    let names: Vec<&str> = defs.map(|def| def.name.as_str()).collect();
+    assert_eq!(names, ["unanswered_ratio", "connect_failed_ratio"]);
+    let other = run.variants.iter().find(|v| !v.baseline && v.twin_of.is_none()).unwrap().name.clone();
+    for trial in run.trials.iter_mut().filter(|t| t.variant == other && t.workload == "connect") {
+        trial.metrics.insert("connect_failed_ratio".to_owned(), 0.5);
+    }
+    let results = analysis::analyse(&run);
+    let share = results.cell("connect", "connect_failed_ratio", &other).unwrap();
+    assert_eq!(share.estimate.unwrap().center, 0.5);
+    run.results = Some(results);
+    let text = weir_report::summary(&run, run.results.as_ref().unwrap(), None).result;
+    assert!(text.contains(&format!("{other} fails 50 % of connect")), "{text}");
+}

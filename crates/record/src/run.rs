@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::environment::HostFacts;
 use crate::fact::VariantFact;
+use crate::fault::FaultCode;
 use crate::metric::MetricDef;
 use crate::patterns::PatternPlan;
 use crate::results::Results;
@@ -176,5 +177,20 @@ impl Run {
     /// The baseline's name.
     pub fn baseline(&self) -> Option<&str> {
         self.variants.iter().find(|v| v.baseline).map(|v| v.name.as_str())
+    }
+
+    /// Trials of a workload on a variant that are void for what a hop can bring about, and all trials. Trials that the hypervisor or
+    /// the user spoilt are none of either: they say nothing about a hop.
+    pub fn void_trials(&self, workload: &str, variant: &str) -> (usize, usize) {
+        let of_hop = |code: FaultCode| !matches!(code, FaultCode::Steal | FaultCode::Interrupted);
+        let mut counts = (0, 0);
+        for trial in self.trials.iter().filter(|t| t.workload == workload && t.variant == variant) {
+            let void = trial.faults.iter().filter(|f| f.void).any(|f| of_hop(f.code));
+            if void || !trial.is_void() {
+                counts.0 += usize::from(void);
+                counts.1 += 1;
+            }
+        }
+        counts
     }
 }

@@ -1,7 +1,7 @@
 //! The value of a metric over the trials of one cell.
 
 use weir_record::results::Estimate;
-use weir_record::{FailureCounts, MetricDef, Run, Source, Status, Trial};
+use weir_record::{MetricDef, Run, Source, Status, Trial};
 use weir_stats::loss::interval_over_trials;
 use weir_stats::order::{cv, median, median_interval};
 use weir_stats::quantiles::{bounded_interval, merged_quantile};
@@ -46,12 +46,6 @@ pub(super) fn estimate(
     }
 }
 
-/// The counts behind a share of failures. Records of the first layout name none; their loss had these.
-pub(super) fn failure_counts(def: &MetricDef) -> Option<FailureCounts> {
-    let old = || FailureCounts { failed: "lost".to_owned(), of: "sent".to_owned() };
-    def.failure.clone().or_else(|| (def.name == "loss_ratio").then(old))
-}
-
 fn with_spread(center: Censored, interval: Option<(f64, f64)>, values: &[f64]) -> Estimate {
     let range = values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(*v), h.max(*v)));
     let cv = cv(values).filter(|cv| cv.is_finite()).unwrap_or(0.0);
@@ -65,7 +59,7 @@ fn of_values(values: &[f64]) -> Option<Estimate> {
 /// A share of operations that failed: all failed of all, so that a trial with more of them weighs more, and none of n is
 /// given as at most 3/n. `None` for other metrics, and where a trial has no counts.
 fn of_failures(def: &MetricDef, trials: &[&Trial], values: &[f64]) -> Option<Estimate> {
-    let names = failure_counts(def)?;
+    let names = def.failure.as_ref()?;
     if trials.is_empty() {
         return None;
     }

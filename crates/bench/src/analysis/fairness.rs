@@ -5,46 +5,26 @@
 //! it; neither is one whose trials are void more often, since those that are left may be its lucky ones.
 
 use weir_record::results::{Cell, Results, VoidBias};
-use weir_record::{Better, FaultCode, MetricDef, Run, VariantInfo, WorkloadInfo};
+use weir_record::{Better, MetricDef, Run, VariantInfo, WorkloadInfo};
 use weir_stats::Verdict;
-use weir_stats::fisher;
+use weir_stats::fisher::more_void;
 
-use super::ALPHA;
-use super::estimate::failure_counts;
+use super::Subject;
 
 /// A greater share of failures by more than this counts, shown by a test or not: from one in a thousand on they decide even the
 /// p99.9, the remotest percentile of the tables.
 const MANY: f64 = 0.001;
-
-/// Void trials in excess of the baseline's, as a share of the variant's trials, that count without a test.
-const MANY_VOID: f64 = 0.1;
-
-/// Trials that are void for what a hop can bring about, and all trials; steal and the user's stop are none of these.
-fn void_trials(run: &Run, workload: &str, variant: &str) -> (usize, usize) {
-    let of_hop = |code: FaultCode| !matches!(code, FaultCode::Steal | FaultCode::Interrupted);
-    let mut counts = (0, 0);
-    for trial in run.trials.iter().filter(|t| t.workload == workload && t.variant == variant) {
-        let void = trial.faults.iter().filter(|f| f.void).any(|f| of_hop(f.code));
-        // A trial that the hypervisor spoilt says nothing of either kind.
-        if void || !trial.is_void() {
-            counts.0 += usize::from(void);
-            counts.1 += 1;
-        }
-    }
-    counts
-}
 
 /// The workloads in which a variant's trials are void more often than the baseline's.
 pub(super) fn void_biases(run: &Run) -> Vec<VoidBias> {
     let Some(baseline) = run.baseline() else { return Vec::new() };
     let mut all = Vec::new();
     for workload in &run.workloads {
-        let (base_void, base_trials) = void_trials(run, &workload.name, baseline);
-        for variant in run.variants.iter().filter(|v| v.name != baseline) {
-            let (void, trials) = void_trials(run, &workload.name, &variant.name);
-            let excess = share(void, trials) - share(base_void, base_trials);
-            let p = fisher::greater((void, trials), (base_void, base_trials));
-            if excess > MANY_VOID || p < ALPHA {
+        let (base_void, base_trials) = run.void_trials(&workload.name, baseline);
+        // The A/A twin is no candidate: no winner is named for it in any case.
+        for variant in run.variants.iter().filter(|v| v.name != baseline && v.twin_of.is_none()) {
+            let (void, trials) = run.void_trials(&workload.name, &variant.name);
+            if let Some(p) = more_void((void, trials), (base_void, base_trials)) {
                 all.push(VoidBias {
                     workload: workload.name.clone(),
                     variant: variant.name.clone(),
@@ -60,18 +40,14 @@ pub(super) fn void_biases(run: &Run) -> Vec<VoidBias> {
     all
 }
 
-fn share(of: usize, all: usize) -> f64 {
-    if all > 0 { of as f64 / all as f64 } else { 0.0 }
-}
-
 /// Withdraws verdicts in favour of a variant that [`analyse`](super::analyse) must not give.
 pub(super) fn temper(run: &Run, results: &mut Results) {
     let Some(baseline) = run.baseline() else { return };
     for workload in &run.workloads {
         for variant in run.variants.iter().filter(|v| v.name != baseline) {
             let fails_more = fails_more(results, workload, variant, baseline);
-            let of = |b: &VoidBias| b.workload == workload.name && b.variant == variant.name;
-            let void_more = results.void_biases.iter().any(of);
+            let subject = Subject { workload: &workload.name, variant: &variant.name };
+            let void_more = is_void_more(results, subject);
             let instead = match (fails_more, void_more) {
                 (true, _) => Verdict::FailsMore,
                 (false, true) => Verdict::VoidMore,
@@ -92,6 +68,26 @@ pub(super) fn temper(run: &Run, results: &mut Results) {
     temper_pairs(run, results);
 }
 
+/// The same for two values of a label: by the variants that took part on either side, each in the repeated workload.
+pub(super) fn temper_dimensions(run: &Run, results: &mut Results) {
+    let Some(mut patterns) = results.patterns.take() else { return };
+    if let Some(workload) = run.workloads.iter().find(|w| w.name == patterns.repeats) {
+        let share = |variants: &[String]| {
+            let of = |variant: &String| failed_share(results, workload, variant).unwrap_or(0.0);
+            weir_stats::order::mean(&variants.iter().map(of).collect::<Vec<f64>>()).unwrap_or(0.0)
+        };
+        for found in &mut patterns.dimensions {
+            let more = share(&found.variants) - share(&found.against_variants);
+            // Delays: the lower the better.
+            found.verdict = match found.verdict {
+                Verdict::Lower if more > MANY => Verdict::FailsMore,
+                verdict => verdict,
+            };
+        }
+    }
+    results.patterns = Some(patterns);
+}
+
 /// The same for two workloads of one variant.
 fn temper_pairs(run: &Run, results: &mut Results) {
     let failed = |results: &Results, workload: &str, variant: &str| {
@@ -107,10 +103,16 @@ fn temper_pairs(run: &Run, results: &mut Results) {
             .find(|w| w.name == pair.workload)
             .and_then(|w| w.metrics.iter().find(|m| m.name == pair.metric));
         let fails_more = shares[0].unwrap_or(0.0) - shares[1].unwrap_or(0.0) > MANY;
-        if let (true, Some(verdict), Some(def)) = (fails_more, pair.verdict, def)
+        let void_more = is_void_more(results, Subject { workload: &pair.workload, variant: &pair.variant });
+        let instead = match (fails_more, void_more) {
+            (true, _) => Verdict::FailsMore,
+            (false, true) => Verdict::VoidMore,
+            (false, false) => continue,
+        };
+        if let (Some(verdict), Some(def)) = (pair.verdict, def)
             && praises(verdict, def.better)
         {
-            results.workload_comparisons[i].verdict = Some(Verdict::FailsMore);
+            results.workload_comparisons[i].verdict = Some(instead);
         }
     }
 }
@@ -128,28 +130,35 @@ fn failed_share(results: &Results, workload: &WorkloadInfo, variant: &str) -> Op
 }
 
 fn failures(workload: &WorkloadInfo) -> impl Iterator<Item = &MetricDef> {
-    workload.metrics.iter().filter(|def| failure_counts(def).is_some())
+    workload.metrics.iter().filter(|def| def.failure.is_some())
 }
 
 /// Whether a variant fails more operations of a workload than the baseline.
 fn fails_more(results: &Results, workload: &WorkloadInfo, variant: &VariantInfo, baseline: &str) -> bool {
-    let shown = |def: &MetricDef| {
-        let cell = results.cell(&workload.name, &def.name, &variant.name);
-        cell.and_then(|c| c.verdict) == Some(Verdict::Higher)
-    };
     let [here, there] =
         [variant.name.as_str(), baseline].map(|v| failed_share(results, workload, v).unwrap_or(0.0));
-    here - there > MANY || failures(workload).any(shown)
+    here - there > MANY || is_shown(results, workload, &variant.name)
+}
+
+/// Whether a test shows that a variant fails more operations of a workload than the baseline.
+fn is_shown(results: &Results, workload: &WorkloadInfo, variant: &str) -> bool {
+    let verdict =
+        |def: &MetricDef| results.cell(&workload.name, &def.name, variant).and_then(|cell| cell.verdict);
+    failures(workload).any(|def| verdict(def) == Some(Verdict::Higher))
 }
 
 /// Whether one subject of a run fails more operations than another one, for bounds on what only the answered ones have.
-pub(crate) fn fails_more_than(
-    run: &Run,
-    results: &Results,
-    (workload, variant): (&str, &str),
-    other: &str,
-) -> bool {
-    let info = run.workloads.iter().find(|w| w.name == workload);
-    let share = |variant| info.and_then(|info| failed_share(results, info, variant)).unwrap_or(0.0);
-    share(variant) - share(other) > MANY
+pub(crate) fn fails_more_than(run: &Run, results: &Results, one: Subject<'_>, other: Subject<'_>) -> bool {
+    let workload = |subject: Subject<'_>| run.workloads.iter().find(|w| w.name == subject.workload);
+    let share = |subject: Subject<'_>| {
+        workload(subject).and_then(|info| failed_share(results, info, subject.variant)).unwrap_or(0.0)
+    };
+    let is_judged = one.workload == other.workload && run.baseline() == Some(other.variant);
+    share(one) - share(other) > MANY
+        || (is_judged && workload(one).is_some_and(|info| is_shown(results, info, one.variant)))
+}
+
+/// Whether a subject's trials are void more often than the baseline's: those that are left may be its lucky ones.
+pub(crate) fn is_void_more(results: &Results, subject: Subject<'_>) -> bool {
+    results.void_biases.iter().any(|b| b.workload == subject.workload && b.variant == subject.variant)
 }

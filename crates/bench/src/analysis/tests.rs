@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use weir_record::results::Results;
+use weir_record::results::{Results, WorkloadComparison};
 use weir_record::*;
 use weir_stats::{Histogram, Verdict};
 
@@ -42,7 +42,7 @@ fn metrics() -> Vec<MetricDef> {
         MetricDef::value("goodput_bps", "goodput", Unit::Bps, Better::Higher, ""),
         MetricDef::quantile("rtt_p50_ns", "RTT p50", "rtt", 0.5, ""),
         MetricDef::quantile("rtt_p99_ns", "RTT p99", "rtt", 0.99, ""),
-        MetricDef::value("loss_ratio", "loss", Unit::Ratio, Better::Lower, "").by_difference(),
+        MetricDef { headline: true, ..MetricDef::failure("loss_ratio", "loss", ("lost", "sent"), "") },
         MetricDef::value("sent_pps", "sent", Unit::Pps, Better::Neither, "").detail(),
     ]
 }
@@ -361,4 +361,80 @@ fn a_curve_is_corrected_by_itself() {
     assert_eq!(raw, p(&plain, "routed").0);
     assert!((holm - (3.0 * raw).min(1.0)).abs() < 1e-12, "{raw} {holm}");
     assert_eq!(p(&swept, "filled-100"), (raw, holm));
+}
+
+/// A run in which `a` is faster by far, and what becomes of that.
+fn of_the_faster(change: impl Fn(&mut Trial)) -> (Run, Results) {
+    let mut run = run(Truth { factors: [2.0, 1.0], rounds: 24, ..CALM });
+    run.trials.iter_mut().filter(|t| t.variant == VARIANTS[2] && t.workload == "one").for_each(change);
+    let results = analyse(&run);
+    (run, results)
+}
+
+fn verdict_of(results: &Results, workload: &str, metric: &str, variant: &str) -> Verdict {
+    results.cell(workload, metric, variant).unwrap().verdict.unwrap()
+}
+
+#[test]
+fn a_variant_that_fails_more_is_better_in_nothing_of_that_workload() {
+    let (_, sound) = of_the_faster(|_| {});
+    assert_eq!(verdict_of(&sound, "one", "goodput_bps", VARIANTS[2]), Verdict::Higher);
+    let (_, failing) = of_the_faster(|trial| {
+        trial.metrics.extend([("lost".to_owned(), 2e4), ("loss_ratio".to_owned(), 0.2)]);
+    });
+    assert_eq!(verdict_of(&failing, "one", "goodput_bps", VARIANTS[2]), Verdict::FailsMore);
+    // A worse figure stays worse, and so does the result of the other workload.
+    assert_eq!(verdict_of(&failing, "one", "rtt_p50_ns", VARIANTS[2]), Verdict::Higher);
+    assert_eq!(verdict_of(&failing, "one", "loss_ratio", VARIANTS[2]), Verdict::Higher);
+    assert_eq!(verdict_of(&failing, "two", "goodput_bps", VARIANTS[2]), Verdict::Higher);
+}
+
+#[test]
+fn a_variant_whose_trials_are_void_too_often_is_better_in_nothing() {
+    let void = |code: FaultCode, modulus: u32| {
+        of_the_faster(move |trial| {
+            if trial.round.is_multiple_of(modulus) {
+                trial.faults.push(Fault::void(code, "gateway", ""));
+            }
+        })
+    };
+    let (_, biased) = void(FaultCode::ConnectionFailed, 3);
+    let [bias] = &biased.void_biases[..] else { panic!("{:?}", biased.void_biases) };
+    assert_eq!((bias.workload.as_str(), bias.variant.as_str(), bias.baseline_void), ("one", VARIANTS[2], 0));
+    assert_eq!(verdict_of(&biased, "one", "goodput_bps", VARIANTS[2]), Verdict::VoidMore);
+    assert_eq!(verdict_of(&biased, "two", "goodput_bps", VARIANTS[2]), Verdict::Higher);
+    // Stolen time says nothing about a hop.
+    let (_, stolen) = void(FaultCode::Steal, 3);
+    assert!(stolen.void_biases.is_empty(), "{:?}", stolen.void_biases);
+    assert_eq!(verdict_of(&stolen, "one", "goodput_bps", VARIANTS[2]), Verdict::Higher);
+}
+
+/// Two workloads of one variant, of which the faster one fails or is void more.
+#[test]
+fn pairs_of_workloads_are_judged_as_variants_are() {
+    let pair = |change: fn(&mut Trial)| {
+        let mut run = run(Truth { factors: [2.0, 1.0], rounds: 24, ..CALM });
+        run.compare = vec![WorkloadPair { workload: "one".into(), with: "two".into() }];
+        for trial in run.trials.iter_mut().filter(|t| t.variant == VARIANTS[2]) {
+            if trial.workload == "one" {
+                change(trial);
+            } else {
+                trial.metrics.insert("goodput_bps".to_owned(), 1e8);
+            }
+        }
+        let results = analyse(&run);
+        let of = |c: &&WorkloadComparison| c.variant == VARIANTS[2] && c.metric == "goodput_bps";
+        results.workload_comparisons.iter().find(of).unwrap().verdict.unwrap()
+    };
+    assert_eq!(pair(|_| {}), Verdict::Higher);
+    let lost = |trial: &mut Trial| {
+        trial.metrics.extend([("lost".to_owned(), 2e4), ("loss_ratio".to_owned(), 0.2)]);
+    };
+    assert_eq!(pair(lost), Verdict::FailsMore);
+    let void = |trial: &mut Trial| {
+        if trial.round.is_multiple_of(3) {
+            trial.faults.push(Fault::void(FaultCode::ConnectionFailed, "gateway", ""));
+        }
+    };
+    assert_eq!(pair(void), Verdict::VoidMore);
 }

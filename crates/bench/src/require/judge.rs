@@ -2,12 +2,15 @@
 
 use std::fmt;
 
+use weir_record::results::Results;
 use weir_record::{Better, Run, Scale, Source};
 use weir_stats::signed_rank::LEAST_ROUNDS;
 use weir_text::units;
 
 use super::{Bound, Relation, Requirement, Target};
-use crate::analysis::{Effect, Measured, Subject, analyse, effect_of, estimate_of, fails_more_than, floor};
+use crate::analysis::{
+    Effect, Measured, Subject, analyse, effect_of, estimate_of, fails_more_than, floor, is_void_more,
+};
 
 /// The verdict on a bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,10 +87,10 @@ impl Requirement {
             outcome = Outcome::Undecided;
             found += ", no more than the baseline differs from itself (A/A)";
         }
-        if outcome == Outcome::Met && self.leaves_failures_out(run) {
+        let results = (outcome == Outcome::Met && self.metric.failure.is_none()).then(|| analyse(run));
+        if let Some(why) = results.and_then(|results| self.left_out(run, &results)) {
             outcome = Outcome::Undecided;
-            found +=
-                ", but more operations fail than with what it is compared with, and this does not count them";
+            found += why;
         }
         Judgement { outcome, text: self.text.clone(), found }
     }
@@ -114,10 +117,15 @@ impl Requirement {
             .is_some_and(|(effect, floor)| effect.comparison.effect().abs() <= floor)
     }
 
-    /// Whether failures keep the bound from being met. Another variant was compared with, and fewer operations fail there: no other
-    /// metric then says that this one is as good. A plain number is met by what was done; only a mean delay, jitter or CPU time of
-    /// answered operations says nothing good where fewer are answered than with the baseline.
-    fn leaves_failures_out(&self, run: &Run) -> bool {
+    /// The reason why a bound is not met although the figures meet it. Another subject was compared with, and fewer operations fail
+    /// there: no other metric then says that this one is as good. A plain number is met by what was done; only a mean delay, jitter or
+    /// CPU time of answered operations says nothing good where fewer are answered than with the baseline.
+    fn left_out(&self, run: &Run, results: &Results) -> Option<&'static str> {
+        if is_void_more(results, subject(&self.target)) {
+            return Some(
+                ", but its trials are void more often than the baseline's, and those that are left may be lucky",
+            );
+        }
         let of_answered = self.metric.better == Better::Lower && self.metric.source == Source::Value;
         // A lost datagram is missing in the rate of those that arrive; the streams and connections that stand take the share of those
         // that do not.
@@ -126,13 +134,15 @@ impl Requirement {
                 w.name == self.target.workload
                     && w.metrics.iter().any(|m| m.failure.is_some() && m.name == "loss_ratio")
             });
+        let of_baseline = |variant| Subject { workload: &self.target.workload, variant };
         let other = match &self.bound {
-            Bound::Multiple { of, .. } if !counted_in => Some(of.variant.as_str()),
-            Bound::Value(_) if of_answered => run.baseline(),
+            Bound::Multiple { of, .. } if !counted_in => Some(subject(of)),
+            Bound::Value(_) if of_answered => run.baseline().map(of_baseline),
             _ => None,
         };
-        let Some(other) = other.filter(|_| self.metric.failure.is_none()) else { return false };
-        fails_more_than(run, &analyse(run), (&self.target.workload, &self.target.variant), other)
+        fails_more_than(run, results, subject(&self.target), other?).then_some(
+            ", but more operations fail than with what it is compared with, and this does not count them",
+        )
     }
 
     fn unmeasured(&self) -> (Outcome, String) {

@@ -208,6 +208,36 @@ fn the_streams_that_stand_do_not_stand_in_for_those_that_fail() {
     assert_eq!(judged(&lossy, "nft.one.goodput_bps >= 0.9 x direct").outcome, Outcome::Met);
 }
 
+/// Failures of each side of a bound are those of its own workload.
+#[test]
+fn a_bound_between_workloads_looks_at_the_failures_of_both() {
+    let mut run = half_failed("failed_ratio");
+    for trial in run.trials.iter_mut().filter(|t| t.workload == "two") {
+        trial.metrics.extend([("broken".to_owned(), 0.0), ("failed_ratio".to_owned(), 0.0)]);
+    }
+    let judgement = judged(&run, "nft.one.goodput_bps >= 1.5 x nft.two");
+    assert_eq!(judgement.outcome, Outcome::Undecided, "{judgement}");
+    assert!(judgement.found.contains("more operations fail"), "{judgement}");
+    assert_eq!(judged(&run, "nft.two.goodput_bps >= 0.4 x nft.one").outcome, Outcome::Met);
+}
+
+#[test]
+fn trials_that_are_void_more_often_meet_no_bound() {
+    let void = |code: FaultCode| {
+        let mut run = run(12, 2.0);
+        for trial in run.trials.iter_mut().filter(|t| t.variant == "nft" && t.round.is_multiple_of(3)) {
+            trial.faults.push(Fault::void(code, "gateway", ""));
+        }
+        run
+    };
+    for text in ["nft.one >= 1.5 x direct", "nft.one >= 1 Gbit/s"] {
+        let judgement = judged(&void(FaultCode::ConnectionFailed), text);
+        assert_eq!(judgement.outcome, Outcome::Undecided, "{judgement}");
+        assert!(judgement.found.contains("void more often"), "{judgement}");
+        assert_eq!(judged(&void(FaultCode::Steal), text).outcome, Outcome::Met, "{text}");
+    }
+}
+
 /// As [`run`], with a twin of `direct` whose goodput is `apart` times as large, and as small, in turn.
 fn with_twin(factor: f64, apart: f64) -> Run {
     let mut run = run(12, factor);

@@ -330,3 +330,27 @@ fn a_way_whose_repeats_fail_is_not_steady_and_no_faster() {
     assert_eq!((fast.verdict, fast.ratio.estimate), (Verdict::Lower, 0.0));
     assert_eq!(fast.per_round_ns, [0.0; 0]);
 }
+
+/// The faster zone fails a tenth of its transactions, which no median shows.
+#[test]
+fn a_value_that_fails_more_is_not_faster() {
+    let mut run = run(3, 10, "fast", 0.0);
+    let fast = run.trials.iter().filter(|t| t.variant == "fast").map(|t| t.histograms.clone());
+    let fast: Vec<_> = fast.collect();
+    let second = run.trials.iter_mut().filter(|t| t.variant == "s1-zone2");
+    second.zip(fast).for_each(|(trial, histograms)| trial.histograms = histograms);
+    for workload in &mut run.workloads {
+        workload.metrics.push(MetricDef::failure("failed_ratio", "failed", ("failed", "attempted"), ""));
+    }
+    let verdict = |run: &mut Run, failing: &str| {
+        for trial in &mut run.trials {
+            let failed = if trial.variant == failing { 100.0 } else { 0.0 };
+            let counts = [("failed", failed), ("attempted", 1000.0), ("failed_ratio", failed / 1000.0)];
+            trial.metrics.extend(counts.map(|(name, value)| (name.to_owned(), value)));
+        }
+        effect(&patterns(run), "2", "1").verdict
+    };
+    assert_eq!(verdict(&mut run, "none"), Verdict::Lower);
+    assert_eq!(verdict(&mut run, "s1-zone2"), Verdict::FailsMore);
+    assert_eq!(verdict(&mut run, "s1-zone1"), Verdict::Lower);
+}
