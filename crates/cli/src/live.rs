@@ -6,7 +6,7 @@ use std::time::Instant;
 use weir_bench::progress::{Event, Progress};
 use weir_record::{Run, Source, Trial};
 use weir_report::units::{delay, quantity};
-use weir_report::words;
+use weir_report::{failing, words};
 use weir_text::time::duration;
 
 use crate::output::{printable, range, width};
@@ -99,7 +99,7 @@ impl Live {
         let left = self.remaining_s.map(|s| format!(", at most {} left", duration(s))).unwrap_or_default();
         self.line(&format!("round {rounds}: {estimate}{void}{left}"));
         if self.terminal {
-            for line in headlines(run) {
+            for line in failing(run, results).into_iter().chain(headlines(run)) {
                 self.line(&line);
             }
         }

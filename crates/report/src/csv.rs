@@ -48,11 +48,12 @@ pub fn csv_trials(run: &Run) -> String {
 /// One row per workload, metric and variant: value and comparison with their intervals; empty where there is none. Then one row
 /// per workload, metric and variant that is compared with another workload on the same variant: `with_workload` names the other
 /// one (empty if the comparison is with the baseline), and the effect and the verdict are against it. Then one row for each cost
-/// of a variant apart from traffic (memory, time to load), without a workload.
+/// of a variant apart from traffic (memory, time to load), without a workload. `above` is 1 where the percentile is greater than
+/// `value`, because so many operations did not end.
 pub fn csv_summary(run: &Run) -> String {
     let mut out = String::from(
         "workload,metric,unit,variant,baseline,n,void,value,value_low,value_high,cv,min,max,scale,\
-         effect,effect_low,effect_high,p_holm,noise_floor,verdict,with_workload,workload_value,variant_value\n",
+         effect,effect_low,effect_high,p_holm,noise_floor,verdict,with_workload,workload_value,variant_value,above\n",
     );
     let Some(results) = &run.results else { return out };
     for cell in &results.cells {
@@ -92,7 +93,7 @@ fn push_fact(out: &mut String, run: &Run, variant: &str, fact: &VariantFact) {
     let (name, unit, variant_field) = (field(&fact.name), name_of(&fact.unit), field(variant));
     let empty = ",".repeat(12);
     let swept = swept(run, "", variant);
-    out.push_str(&format!(",{name},{unit},{variant_field},,{},0,{value}{empty},,{swept}\n", fact.n));
+    out.push_str(&format!(",{name},{unit},{variant_field},,{},0,{value}{empty},,{swept},0\n", fact.n));
 }
 
 /// Ways to connect, one row each, then what each dimension does: the columns of the other kind are empty. Times are
@@ -181,6 +182,7 @@ fn push_row(out: &mut String, def: &MetricDef, cell: &Cell, against: &Against<'_
         field(&verdict),
         field(against.with),
         swept.to_owned(),
+        u8::from(e.is_some_and(|e| e.at_least)).to_string(),
     ];
     out.push_str(&fields.join(","));
     out.push('\n');

@@ -7,7 +7,7 @@ use weir_record::{MetricDef, Run, VariantInfo, WorkloadInfo};
 
 use crate::escape::line;
 use crate::units::{self, Display, display_for_all};
-use crate::view::{everyone, too_few};
+use crate::view::{everyone, is_seen, too_few, value_text};
 use crate::words::{self, Words, effect};
 
 /// The measurement at one value.
@@ -60,6 +60,9 @@ impl Curve<'_> {
     /// A value with its interval in the curve's unit, which is left out; a dash where nothing was measured.
     pub(crate) fn value(&self, spot: Option<&Spot>) -> String {
         let Some(e) = spot.and_then(|s| s.estimate) else { return "–".to_owned() };
+        if e.at_least {
+            return format!("> {}", units::bare(e.center, None, self.shown));
+        }
         if units::bound_of_zero(self.def.unit, e.center, e.interval).is_some() {
             return units::in_display(self.def.unit, e.center, e.interval, self.shown);
         }
@@ -122,7 +125,10 @@ pub(crate) fn curves<'a>(run: &'a Run, results: &Results) -> Vec<Curve<'a>> {
     for family in families(run.workloads.iter().filter_map(|w| w.point.as_ref())) {
         let points = of_family(&workloads, family, |w| w.point.as_ref());
         let Some((_, first, of_first)) = points.first() else { continue };
-        for def in first.metrics.iter().filter(|m| m.headline) {
+        let seen = |m: &MetricDef| points.iter().any(|(_, w, _)| is_seen(results, w, m));
+        let (failures, others): (Vec<_>, Vec<_>) =
+            first.metrics.iter().partition(|m| m.failure.is_some() && seen(m));
+        for def in failures.into_iter().chain(others.into_iter().filter(|m| m.headline)) {
             let of_variant = |(style, variant): &(usize, &VariantInfo)| Line {
                 style: *style,
                 name: line(&variant.name),
@@ -135,7 +141,7 @@ pub(crate) fn curves<'a>(run: &'a Run, results: &Results) -> Vec<Curve<'a>> {
     for family in families(everyone(run).filter_map(|v| v.point.as_ref())) {
         let points = of_family(&variants, family, |v| v.point.as_ref());
         let Some((_, _, of_first)) = points.first() else { continue };
-        for def in headlines(run) {
+        for def in headlines(run, results) {
             let has = |w: &WorkloadInfo| w.metrics.iter().any(|m| m.name == def.name && m.unit == def.unit);
             let of_workload = |(style, workload): &(usize, &WorkloadInfo)| Line {
                 style: *style,
@@ -158,10 +164,12 @@ fn curve<'a>(point: &Point, def: &'a MetricDef, mut lines: Vec<Line>) -> Option<
     (!lines.is_empty()).then_some(Curve { family, key, def, lines, shown })
 }
 
-/// Headline metrics of all workloads, each name and unit once.
-fn headlines(run: &Run) -> Vec<&MetricDef> {
+/// Headline metrics of all workloads, each name and unit once; shares of failures that are not 0 come first.
+fn headlines<'a>(run: &'a Run, results: &Results) -> Vec<&'a MetricDef> {
+    let all = || run.workloads.iter().flat_map(|w| w.metrics.iter().map(move |def| (w, def)));
+    let failures = all().filter(|(w, def)| def.failure.is_some() && is_seen(results, w, def));
     let mut defs: Vec<&MetricDef> = Vec::new();
-    for def in run.workloads.iter().flat_map(|w| &w.metrics).filter(|m| m.headline) {
+    for (_, def) in failures.chain(all().filter(|(_, def)| def.headline)) {
         if !defs.iter().any(|d| d.name == def.name && d.unit == def.unit) {
             defs.push(def);
         }
@@ -204,12 +212,13 @@ pub(crate) fn lead(curves: &[Curve<'_>]) -> String {
 /// Lines of a curve that the summary tells of; of more the table tells.
 const MOST_TOLD: usize = 4;
 
-/// How far each line goes, for the summary: the first headline metric of each sweep.
+/// How far each line goes, for the summary: the shares of failures and the first headline metric of each sweep.
 pub(crate) fn sentences(curves: &[Curve<'_>]) -> Vec<String> {
     let mut out = Vec::new();
     for of_family in curves.chunk_by(|a, b| a.family == b.family) {
-        let curve = &of_family[0];
-        for l in curve.lines.iter().take(MOST_TOLD) {
+        let first = of_family.iter().find(|c| c.def.failure.is_none());
+        let told = of_family.iter().filter(|c| c.def.failure.is_some()).chain(first);
+        for (curve, l) in told.flat_map(|curve| curve.lines.iter().take(MOST_TOLD).map(move |l| (curve, l))) {
             let seen = |s: &&Spot| s.estimate.is_some();
             let (Some(first), Some(last)) = (l.spots.iter().find(seen), l.spots.iter().rev().find(seen))
             else {
@@ -218,9 +227,7 @@ pub(crate) fn sentences(curves: &[Curve<'_>]) -> Vec<String> {
             if first.at == last.at {
                 continue;
             }
-            let value = |s: &Spot| {
-                s.estimate.map_or(String::new(), |e| units::quantity(curve.def.unit, e.center, e.interval))
-            };
+            let value = |s: &Spot| s.estimate.map_or(String::new(), |e| value_text(curve.def, &e, None));
             out.push(format!(
                 "{}, {}: {} from {} at {} {key} to {} at {} {key}.",
                 line(&curve.family),

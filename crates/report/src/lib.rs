@@ -11,6 +11,7 @@ mod csv;
 mod curves;
 mod diagnosed;
 mod escape;
+mod failures;
 mod faults;
 mod flows;
 mod gateway;
@@ -34,6 +35,7 @@ pub mod words;
 
 pub use compare::{RunComparison, compare_runs, comparison_markdown, comparison_terminal};
 pub use csv::{csv_patterns, csv_summary, csv_trials};
+pub use failures::everywhere as failing;
 pub use flows::{flows_html, flows_terminal};
 pub use html::html;
 pub use markdown::markdown;

@@ -1,6 +1,6 @@
 //! Workloads that are compared with each other inside a variant, as every rendering shows them.
 
-use weir_record::results::{Results, WorkloadComparison};
+use weir_record::results::{Estimate, Results, WorkloadComparison};
 use weir_record::{MetricDef, Run, VariantInfo};
 
 use crate::escape::line;
@@ -72,8 +72,9 @@ fn row<'a>(
     let estimate = |workload: &str| results.cell(workload, &found.metric, &found.variant)?.estimate;
     let (own, other) = (estimate(&found.workload), estimate(&found.with));
     let shown = display_for_all(def.unit, own.iter().chain(&other).map(|e| e.center));
-    let value = |e: Option<weir_record::results::Estimate>| {
-        e.map_or("–".to_owned(), |e| units::bare(e.center, None, shown))
+    let value = |e: Option<Estimate>| {
+        let more = |e: &Estimate| if e.at_least { "> " } else { "" };
+        e.map_or("–".to_owned(), |e| format!("{}{}", more(&e), units::bare(e.center, None, shown)))
     };
     let values = format!("{} against {} {}", value(own), value(other), shown.symbol).trim_end().to_owned();
     let comparison = found.comparison.as_ref();

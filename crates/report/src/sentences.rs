@@ -1,14 +1,14 @@
 //! The results in sentences: no more than the verdicts allow.
 
 use weir_record::results::{Results, VoidBias};
-use weir_record::{Run, Scale, VariantInfo};
+use weir_record::{Run, Scale};
 use weir_stats::Comparison;
 use weir_text::order;
 
 use crate::curves;
 use crate::escape::line;
+use crate::failures::{self, MoreFailures};
 use crate::path;
-use crate::units::percent;
 use crate::view::{Row, compared, everyone, rows, too_few};
 use crate::words::{Tone, Words, plural};
 use crate::{pairs, patterns};
@@ -29,35 +29,6 @@ struct Judged {
     fails: Option<MoreFailures>,
 }
 
-/// Shares of failed operations of a variant and of the baseline, of which the variant's is greater.
-#[derive(Debug, Clone, Copy)]
-struct MoreFailures {
-    here: f64,
-    /// None if no trial of the baseline counts.
-    there: Option<f64>,
-}
-
-impl MoreFailures {
-    fn compare(row: &Row<'_>, results: &Results, variant: &str) -> Option<MoreFailures> {
-        row.def.failure.as_ref()?;
-        let share =
-            |variant: &str| Some(results.cell(&row.workload.name, &row.def.name, variant)?.estimate?.center);
-        let baseline = row.entries.iter().find(|e| e.variant.baseline)?;
-        let (here, there) = (share(variant)?, share(&baseline.variant.name));
-        (here - there.unwrap_or(0.0) > LEAST_SAID).then_some(MoreFailures { here, there })
-    }
-
-    /// `fails 9 % of http (failed; the baseline 0 %)`. Pairs of workloads name their place before it.
-    fn sentence(self, workload: Option<&str>, label: &str) -> String {
-        let place = workload.map(|w| format!(" of {w}")).unwrap_or_default();
-        let there = match self.there {
-            Some(there) => format!("the baseline {}", percent(there)),
-            None => "of the baseline no trial counts".to_owned(),
-        };
-        format!("fails {}{place} ({label}; {there})", percent(self.here))
-    }
-}
-
 impl Judged {
     fn place(&self) -> String {
         self.workload.iter().chain([&self.label]).map(String::as_str).collect::<Vec<_>>().join(" ")
@@ -69,9 +40,6 @@ impl Judged {
     }
 }
 
-/// A share of failures above the baseline's by more than this is reported even if no test has shown it yet.
-pub(crate) const LEAST_SAID: f64 = 0.001;
-
 fn certain(comparison: Option<Comparison>) -> f64 {
     let near = |c: Comparison| {
         let (low, high) = c.effect_interval().unwrap_or((0.0, 0.0));
@@ -81,7 +49,7 @@ fn certain(comparison: Option<Comparison>) -> f64 {
 }
 
 /// The headline metrics of a variant.
-fn of_variant(rows: &[Row<'_>], results: &Results, variant: &str) -> Vec<Judged> {
+fn of_variant(run: &Run, rows: &[Row<'_>], results: &Results, variant: &str) -> Vec<Judged> {
     let mut out = Vec::new();
     for row in rows {
         for entry in row.entries.iter().filter(|e| e.variant.name == variant) {
@@ -94,7 +62,7 @@ fn of_variant(rows: &[Row<'_>], results: &Results, variant: &str) -> Vec<Judged>
                 words,
                 headline: row.def.headline,
                 size: certain(cell.and_then(|c| c.comparison)),
-                fails: MoreFailures::compare(row, results, variant),
+                fails: MoreFailures::compare(run, results, (row.workload, row.def), variant),
             });
         }
     }
@@ -124,7 +92,7 @@ pub(crate) enum Standing {
 pub(crate) fn standing<'a>(run: &'a Run, results: &Results) -> Vec<(&'a str, Standing)> {
     let rows = rows(run, results, true);
     let of = |name: &str| -> Option<Standing> {
-        let judged = of_variant(&rows, results, name);
+        let judged = of_variant(run, &rows, results, name);
         let has = |tone: Tone| judged.iter().any(|j| j.words.tone == tone);
         let void = results.void_biases.iter().any(|b| b.variant == name);
         if judged.is_empty() {
@@ -153,6 +121,8 @@ pub(crate) fn sentences(run: &Run, results: &Results) -> Vec<String> {
     let others = other_sentences(run, results);
     let Some(view) = patterns::view(run, results) else { return others };
     let (lead, details) = view.sentences();
+    // Failures come before the delay of operations that did not fail.
+    let lead = failures::everywhere(run, results).into_iter().chain([lead]).collect::<Vec<_>>().join(" ");
     std::iter::once(lead).chain(details).chain(others).collect()
 }
 
@@ -172,7 +142,7 @@ fn other_sentences(run: &Run, results: &Results) -> Vec<String> {
 /// them.
 fn judged(run: &Run, results: &Results) -> Vec<String> {
     if let Some((made, needed)) = too_few(run, results) {
-        let failures = failing(run, results).map(|f| format!("{f} ")).unwrap_or_default();
+        let failures = failures::everywhere(run, results).map(|f| format!("{f} ")).unwrap_or_default();
         return vec![format!(
             "{failures}Too few rounds for verdicts: {made} made, {needed} needed. The values are what was measured; that they \
              differ shows nothing yet."
@@ -190,7 +160,7 @@ fn judged(run: &Run, results: &Results) -> Vec<String> {
         Err(_) if leads.is_empty() && !curves.is_empty() => leads.push(curves::lead(&curves)),
         Ok((first, each)) => {
             // A failure comes before any pair of workloads.
-            let at = if failing(run, results).is_none() { leads.len() } else { 0 };
+            let at = if failures::in_tables(run, results).is_none() { leads.len() } else { 0 };
             leads.insert(at, first);
             details.extend(each);
         }
@@ -198,6 +168,8 @@ fn judged(run: &Run, results: &Results) -> Vec<String> {
         // The pairs are the result; that there is nothing else needs no words.
         Err(_) => {}
     }
+    // Tables do not show the points of curves.
+    leads.splice(0..0, failures::in_curves(run, results));
     details.extend(curves::sentences(&curves));
     std::iter::once(leads.join(" ")).chain(details).collect()
 }
@@ -213,7 +185,7 @@ fn variant_sentences(run: &Run, results: &Results) -> Result<(String, Vec<String
     }
     let (mut leads, mut details) = (Vec::new(), Vec::new());
     for variant in compared(run).filter(|v| !v.baseline) {
-        let judged = of_variant(&rows, results, &variant.name);
+        let judged = of_variant(run, &rows, results, &variant.name);
         let name = line(&variant.name);
         let fails = judged.iter().filter_map(|j| j.fails).map(|f| f.here).fold(0.0, f64::max);
         leads.push((fails, format!("{name} {}", lead(&judged))));
@@ -285,25 +257,6 @@ fn lead(judged: &[Judged]) -> String {
         }
         (true, None) => "shows no difference".to_owned(),
     }
-}
-
-/// Names the variants that fail more than the baseline, whether or not there are verdicts; those that fail most come first.
-fn failing(run: &Run, results: &Results) -> Option<String> {
-    let rows = rows(run, results, true);
-    let worst = |name: &str| {
-        let of = rows.iter().filter_map(|row| Some((row, MoreFailures::compare(row, results, name)?)));
-        of.max_by(|a, b| a.1.here.total_cmp(&b.1.here))
-    };
-    let others = everyone(run).filter(|v| !v.baseline);
-    let mut found: Vec<_> = others.filter_map(|v| Some((v, worst(&v.name)?))).collect();
-    order::by(&mut found, |a, b| b.1.1.here.total_cmp(&a.1.1.here));
-    let one = |(variant, (row, fails)): (&VariantInfo, (&Row<'_>, MoreFailures))| {
-        let said = fails.sentence(Some(&line(&row.workload.name)), &line(&row.def.label));
-        format!("{} {said}", line(&variant.name))
-    };
-    let all: Vec<String> = found.into_iter().map(one).collect();
-    let baseline = run.baseline().filter(|_| !all.is_empty())?;
-    Some(format!("Against {}, {}.", line(baseline), all.join("; ")))
 }
 
 /// Variants of which no winner is named, since too many of their trials are void.

@@ -5,9 +5,10 @@ use weir_record::{MetricDef, Run, Status, Summary, WorkloadInfo};
 use weir_stats::Verdict;
 
 use crate::escape::line;
-use crate::sentences::{LEAST_SAID, Standing, sentences, standing};
+use crate::failures::LEAST_SAID;
+use crate::sentences::{Standing, sentences, standing};
 use crate::units::percent;
-use crate::view::{everyone, headlines, rows, too_few};
+use crate::view::{everyone, headlines, too_few};
 use crate::words::plural;
 use crate::{diagnosed, pairs, path};
 
@@ -81,13 +82,13 @@ fn failed(run: &Run, results: &Results) -> Option<String> {
 /// `The baseline good itself fails 3 % of http (failed).`: what the others are compared with is no sound hop, either.
 fn baseline_fails(run: &Run, results: &Results) -> Option<String> {
     let baseline = run.baseline()?;
-    let rows = rows(run, results, true);
-    let shares = rows.iter().filter(|row| row.def.failure.is_some()).filter_map(|row| {
-        let center = results.cell(&row.workload.name, &row.def.name, baseline)?.estimate?.center;
-        (center > LEAST_SAID).then_some((center, row))
+    let defs = run.workloads.iter().flat_map(|w| w.metrics.iter().map(move |def| (w, def)));
+    let shares = defs.filter(|(_, def)| def.failure.is_some()).filter_map(|(workload, def)| {
+        let center = results.cell(&workload.name, &def.name, baseline)?.estimate?.center;
+        (center > LEAST_SAID).then_some((center, (workload, def)))
     });
     let all: Vec<_> = shares.collect();
-    let (share, row) = all.iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let (share, (workload, def)) = all.iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
     let more = match all.len() {
         1 => String::new(),
         n => format!(", and some of {}", plural(n - 1, "more metric")),
@@ -96,8 +97,8 @@ fn baseline_fails(run: &Run, results: &Results) -> Option<String> {
         "The baseline {} itself fails {} of {} ({}){more}.",
         line(baseline),
         percent(*share),
-        line(&row.workload.name),
-        line(&row.def.label)
+        line(&workload.name),
+        line(&def.label)
     ))
 }
 

@@ -81,7 +81,7 @@ pub(crate) fn headlines<'a>(results: &Results, workload: &'a WorkloadInfo) -> Ve
 }
 
 /// True if a metric is not 0 in some trial that counts.
-fn is_seen(results: &Results, workload: &WorkloadInfo, def: &MetricDef) -> bool {
+pub(crate) fn is_seen(results: &Results, workload: &WorkloadInfo, def: &MetricDef) -> bool {
     let cells = results.cells.iter().filter(|c| c.workload == workload.name && c.metric == def.name);
     cells.filter_map(|c| c.estimate).any(|e| e.range.1 > 0.0)
 }
@@ -144,7 +144,7 @@ fn entry<'a>(
 }
 
 /// A value with its interval; `> 3 s` where it is only known from below, `failed` among operations that never end.
-fn value_text(def: &MetricDef, estimate: &Estimate, shown: Option<units::Display>) -> String {
+pub(crate) fn value_text(def: &MetricDef, estimate: &Estimate, shown: Option<units::Display>) -> String {
     let shown = shown.unwrap_or_else(|| units::display_for(def.unit, estimate.center));
     if estimate.at_least {
         return format!("> {}", units::in_display(def.unit, estimate.center, None, shown));

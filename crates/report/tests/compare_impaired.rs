@@ -4,7 +4,7 @@ mod fixture;
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use weir_record::{Better, MetricDef, Run, Trial, Unit, WorkloadInfo};
+use weir_record::{Better, Fault, FaultCode, MetricDef, Run, Trial, Unit, WorkloadInfo};
 use weir_report::{RunComparison, Terminal, compare_runs, comparison_terminal};
 use weir_stats::{Delays, Verdict};
 
@@ -174,6 +174,29 @@ fn what_fails_stands_first_and_what_failed_has_no_figure() {
     let c = compare_runs(&good, &run(&base, 1, VARIANT, None));
     assert!(c.values.iter().all(|change| change.metric.failure.is_none()));
     assert!(c.values.iter().all(|change| !matches!(change.verdict, Verdict::Higher | Verdict::Lower)));
+}
+
+/// Connections twice as fast in those trials that are left.
+#[test]
+fn a_run_with_more_void_trials_is_not_the_better_one() {
+    let base = base();
+    let good = run(&base, 0, VARIANT, None);
+    let lucky = |code: FaultCode| {
+        let mut run = run(&base, 1, VARIANT, None);
+        for trial in run.trials.iter_mut().filter(|t| t.variant == VARIANT) {
+            trial.metrics.entry("ok_per_s".into()).and_modify(|rate| *rate *= 2.0);
+            if trial.round.is_multiple_of(3) {
+                trial.faults.push(Fault::void(code, "gateway", ""));
+            }
+        }
+        run
+    };
+    let (stolen, biased) = (lucky(FaultCode::Steal), lucky(FaultCode::ConnectionFailed));
+    let named = |before: &Run, after: &Run| named(&compare_runs(before, after), VARIANT);
+    assert_eq!(named(&good, &stolen).0.len(), 2, "its value, and its cost");
+    assert!(named(&good, &biased).0.is_empty() && named(&biased, &good).1.is_empty());
+    let text = comparison_terminal(&compare_runs(&good, &biased), Terminal { width: 160, color: false });
+    assert!(text.contains(", but more of its trials are void"), "{text}");
 }
 
 #[test]

@@ -129,7 +129,7 @@ fn csv_comes_back_with_the_same_counts_and_values() {
         assert_eq!(rows.iter().filter(|r| r[8] == "1").count(), 2, "the void trial has two metrics");
         let summary = parse_csv(&csv_summary(&run));
         assert_eq!(summary.len(), 1 + run.results.as_ref().unwrap().cells.len());
-        assert!(summary.iter().all(|r| r.len() == 23));
+        assert!(summary.iter().all(|r| r.len() == 24));
     }
     let run = fixture::run(1);
     let rows = parse_csv(&csv_trials(&run));
@@ -446,6 +446,6 @@ fn csv_holds_the_values_of_sweeps() {
     assert_eq!(of("tcp-egress", "filled-0"), ["", "0"]);
     assert_eq!(of("load-1M", "routed"), ["1000000", ""]);
     let summary = parse_csv(&csv_summary(&run));
-    assert_eq!(summary[0][21..], ["workload_value", "variant_value"]);
+    assert_eq!(summary[0][21..], ["workload_value", "variant_value", "above"]);
     assert!(summary[1..].iter().all(|r| (r[0] == "tcp-egress") == r[21].is_empty()));
 }

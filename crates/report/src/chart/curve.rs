@@ -1,12 +1,13 @@
 //! A metric over the values of a sweep: a mark with its 95 % interval at each value, joined along each line.
 
+use weir_record::results::Estimate;
 use weir_text::order;
 
 use crate::chart::axis::Axis;
 use crate::chart::{Area, STYLES, begin, grid_x, grid_y, label, legend, line_path, marker, path};
 use crate::curves::{Curve, Line, Spot, figure};
 use crate::markup::Markup;
-use crate::units::quantity;
+use crate::view::value_text;
 
 const WIDTH: f64 = 924.0;
 const HEIGHT: f64 = 320.0;
@@ -125,7 +126,8 @@ fn describe(curve: &Curve<'_>) -> String {
     let one = |line: &Line| {
         let spots = line.spots.iter().filter_map(|s| {
             let e = s.estimate?;
-            Some(format!("{} at {}", quantity(curve.def.unit, e.center, None), figure(s.at)))
+            let alone = Estimate { interval: None, ..e };
+            Some(format!("{} at {}", value_text(curve.def, &alone, None), figure(s.at)))
         });
         format!("{}: {}", line.name, spots.collect::<Vec<_>>().join(", "))
     };

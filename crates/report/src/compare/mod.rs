@@ -16,6 +16,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use weir_record::{MetricDef, Run, Scale, VariantInfo, WorkloadInfo};
 use weir_stats::compare::holm;
+use weir_stats::fisher::more_void;
 use weir_stats::two_sample::{self, Bounds};
 use weir_stats::unbounded::{self, Number};
 use weir_stats::{Comparison, Equivalence, Margins, Verdict};
@@ -84,6 +85,11 @@ pub struct Change {
     pub fails_more: bool,
     /// It fails less in the second run: nothing is called worse then.
     pub fails_less: bool,
+    /// More trials of the variant (of a cost, of it or the baseline) are void in the second run: nothing is called better then, since
+    /// those that are left may be its lucky ones.
+    pub void_more: bool,
+    /// More are void in the first run: nothing is called worse then.
+    pub void_less: bool,
     /// Valid trials (for a cost, rounds) in the first and second run.
     pub n: (usize, usize),
     /// After against before. A ratio where all values are positive and the metric is compared by ratio, else
@@ -174,6 +180,8 @@ impl Pair<'_> {
                 answered_only: (answered_only(self.before, self.def), answered_only(self.after, self.def)),
                 fails_more: failing.more,
                 fails_less: failing.less,
+                void_more: self.is_void_more(kind, variant, (self.after, self.before)),
+                void_less: self.is_void_more(kind, variant, (self.before, self.after)),
                 comparison,
             }
         };
@@ -194,6 +202,15 @@ impl Pair<'_> {
         let baseline = baseline.map(of).unwrap_or_default();
         let own = of(&variant.name);
         Failing { more: own.more || baseline.more, less: own.less || baseline.less }
+    }
+
+    /// Returns whether the variant's trials (for a cost, or the baseline's) are void more often in the first of two runs.
+    fn is_void_more(&self, kind: Kind, variant: &VariantInfo, (one, other): (&Run, &Run)) -> bool {
+        let of = |name: &str| {
+            let [one, other] = [one, other].map(|run| run.void_trials(&self.workload.name, name));
+            more_void(one, other).is_some()
+        };
+        of(&variant.name) || self.after.baseline().filter(|_| kind == Kind::Costs).is_some_and(of)
     }
 
     fn verdict(&self, c: &Comparison) -> Verdict {

@@ -15,13 +15,15 @@ const READING: &str = "Values are medians over trials; percentiles count operati
     trials as two independent samples. Each noise floor was measured within a run: a machine that changed \
     between the runs shows as changed values, and not as changed costs.";
 
-/// The verdict in words. A run that fails more is never the better one, whatever its other figures.
+/// The verdict in words. A run that fails more, or of which more trials are void, is never the better one, whatever its other figures.
 fn words(change: &Change) -> Words {
     let said = verdict(&change.metric, Some(&change.comparison), change.verdict);
     let said = Words { text: plain(change, &said), ..said };
     let but = match said.tone {
         Tone::Better if change.fails_more => ", but fails more",
         Tone::Worse if change.fails_less && change.metric.failure.is_none() => ", but fails less",
+        Tone::Better if change.void_more => ", but more of its trials are void",
+        Tone::Worse if change.void_less => ", but fewer of its trials are void",
         Tone::Better if change.answered_only == (false, true) => " of those answered, once of all",
         Tone::Worse if change.answered_only == (true, false) => " of all, once of those answered",
         _ => return said,
