@@ -135,7 +135,7 @@ pub(crate) fn cpu_metric() -> MetricDef {
         "tester CPU / transaction",
         Unit::CpuNs,
         Better::Lower,
-        "User and system time of the threads at both ends per transaction. If both ends share a machine with the \
+        "User and system time of the threads at both ends per answered transaction; that of failed ones is in it. If both ends share a machine with the \
          gateway, the kernel books part of the gateway's work on the sender.",
     )
 }

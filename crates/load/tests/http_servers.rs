@@ -184,6 +184,13 @@ fn certificates_are_checked_unless_that_is_switched_off() {
                 "{version} {options}: {:?}",
                 t.values
             );
+            // A handshake that failed counts among the handshakes, at no time.
+            let tls = &t.histograms["tls"];
+            assert_eq!(
+                (tls.answered().len(), tls.failed()),
+                if good { (3, 0) } else { (0, 3) },
+                "{version} {options}"
+            );
             // The error names the reason of TLS.
             let said =
                 t.faults.iter().any(|f| f.detail.contains("TLS: ") && f.detail.contains("certificate"));

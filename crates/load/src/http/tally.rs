@@ -148,6 +148,8 @@ pub(super) struct Waited {
     pub(super) whole: u64,
     /// Since connect(2), if its connection does not stand.
     pub(super) connecting: Option<u64>,
+    /// Since its connection stands, if TLS is not agreed on.
+    pub(super) agreeing: Option<u64>,
     /// Since the request was sent, if it was.
     pub(super) asked: Option<u64>,
 }
@@ -169,7 +171,11 @@ impl HttpCounts {
     }
 
     fn timed(&mut self, waited: Waited) -> impl Iterator<Item = (&mut Delays, u64)> {
-        let parts = [(&mut self.connect, waited.connecting), (&mut self.response, waited.asked)];
+        let parts = [
+            (&mut self.connect, waited.connecting),
+            (&mut self.tls, waited.agreeing),
+            (&mut self.response, waited.asked),
+        ];
         let parts = parts.into_iter().filter_map(|(delays, since)| Some((delays, since?)));
         std::iter::once((&mut self.latency, waited.whole)).chain(parts)
     }

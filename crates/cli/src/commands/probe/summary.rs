@@ -248,7 +248,10 @@ fn operations(mode: Mode, trial: &Part) -> Vec<String> {
     }
     let mut lines = vec![text];
     if let Some(h) = trial.histograms.get("handshake").filter(|h| !h.is_empty()) {
-        lines.push(format!("by the kernel's own clock, SYN to SYN-ACK: {}", distribution(h)));
+        lines.push(format!(
+            "by the kernel's own clock, SYN to SYN-ACK, of those that were answered: {}",
+            distribution(h)
+        ));
     }
     for (name, words) in [("connect", "of these, to connect"), ("tls", "of these, TLS")] {
         if let Some(h) = trial.histograms.get(name).filter(|h| !h.is_empty() && histogram != name) {

@@ -136,6 +136,7 @@ impl Worker<'_> {
         Waited {
             whole: since(connection.begun_ns),
             connecting: (state == State::Opening).then(|| since(connection.dialled_ns)),
+            agreeing: (state == State::Agreeing).then(|| since(connection.dialled_ns)),
             asked: was_asked.then(|| since(connection.asked_ns)),
         }
     }
