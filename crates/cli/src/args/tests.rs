@@ -214,7 +214,7 @@ fn commands_of_a_kind_are_right() {
 #[test]
 fn the_commands_in_the_documentation_are_right() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut files = pages_below(&root.join("docs"));
+    let mut files = ["docs", "deploy"].map(|folder| pages_below(&root.join(folder))).concat();
     files.push(root.join("README.md"));
     let (mut seen, mut wrong) = (0, Vec::new());
     for file in files {
