@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use idle::{Idle, IdleTry, PortReuse, Refresh};
+pub use idle::{Afterwards, Idle, IdleTry, Met, PortReuse, Refresh};
 pub use ipv6::Ipv6Path;
 pub use opening::{FirstPackets, NewMappings};
 pub use published::{PublishedPort, PublishedPorts};

@@ -210,6 +210,34 @@ fn reuse_of_ports_is_judged_by_its_time_and_the_filter() {
     }
 }
 
+/// Silence, a reset or an ICMP error for the one side; a new mapping or none for the other.
+#[test]
+fn packets_after_the_end_of_their_mapping_are_described() {
+    let brief = || Behaviour { tcp_established: Duration::from_secs(200), ..Behaviour::default() };
+    let told = Behaviour { strangers: Strangers::Unreachable, ..brief() };
+    let random = Behaviour { ports: PortRule::Random, ..brief() };
+    let strict = Behaviour { defects: vec![Defect::ResetEndsMapping], ..brief() };
+    let long = Behaviour { udp_unanswered: 2 * LIMIT, ..Behaviour::default() };
+    let inside = |which: &str| format!("from inside: a new mapping with {which} port");
+    let (same, other) = (inside("the same"), inside("another"));
+    let silence = "from outside: silence; ";
+    let none = "no mapping was left alone until its end".to_owned();
+    for (behaviour, udp, tcp) in [
+        (brief(), format!("{silence}{same}"), format!("{silence}{same}")),
+        (told, format!("from outside: ICMP 3/3; {same}"), format!("from outside: a reset; {same}")),
+        (random, format!("{silence}{other}"), format!("{silence}{other}")),
+        (strict, format!("{silence}{same}"), format!("{silence}from inside: silence")),
+        (long, none, format!("{silence}{same}")),
+    ] {
+        let table = table(behaviour.clone());
+        assert_eq!(
+            [seen(&table, "udp-after-idle"), seen(&table, "tcp-after-idle")],
+            [udp, tcp],
+            "{behaviour:?}"
+        );
+    }
+}
+
 /// With one outside address, ports of one host must be changed.
 #[test]
 fn changed_ports_at_random_meet_the_requirement() {

@@ -88,6 +88,9 @@ fn root_a_port_is_free_as_soon_as_its_mapping_has_ended() {
     let line = table.line("udp-port-reuse").unwrap();
     assert_eq!(line.judgement.verdict, Compliance::Meets, "{line:?}");
     assert!(line.judgement.seen.contains("which REQ-8 allows"), "{line:?}");
+    // The gateway itself has no such port, and a flow from inside is new to it.
+    let after = "from outside: ICMP 3/3; from inside: a new mapping with the same port";
+    assert_eq!(table.line("udp-after-idle").unwrap().judgement.seen, after);
 }
 
 /// nf_nat_core.c: a packet for which no tuple is left is dropped without a word, and no mapping is ended for it.

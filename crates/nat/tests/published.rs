@@ -45,6 +45,7 @@ fn published_ports_answer_by_their_design() {
         "udp-port-randomness",
         "udp-port-range",
         "tcp-refresh-reset",
+        "udp-after-idle",
         "udp-refresh-error",
         "udp-refresh-in",
         "udp-refresh-out",
@@ -57,8 +58,8 @@ fn published_ports_answer_by_their_design() {
     assert_eq!(changed, expected);
     assert_eq!(table.kind.classic, Some("full cone"));
     let by_design = table.rows.iter().filter(|line| line.judgement.seen.starts_with("by design"));
-    // Five about the choice of ports, six about packets that take one, six about refreshes, eight about timers.
-    assert_eq!(by_design.count(), 25);
+    // Five about the choice of ports, six about packets that take one, six about refreshes, ten about timers.
+    assert_eq!(by_design.count(), 27);
     let words =
         "by design without a timer: open before the host sends, and still after 7500.0 s without packets";
     assert_eq!(table.line("tcp-idle-established").unwrap().judgement.seen, words);

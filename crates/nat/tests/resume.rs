@@ -58,7 +58,8 @@ fn part(behaviour: &Behaviour, earlier: Earlier, keeps: usize) -> (Earlier, Dura
 
 /// Verdicts and what was seen, but for the ports of hairpinned packets: another part uses other ones.
 fn judgements(seen: &Observations) -> Vec<(&'static str, Compliance, String)> {
-    let lines = Table::of(seen).rows.into_iter();
+    // A second part does not wait for hours to see what follows the end of a connection's mapping.
+    let lines = Table::of(seen).rows.into_iter().filter(|line| line.id != "tcp-after-idle");
     let words = |line: weir_nat::table::Line| {
         let seen = if line.id.ends_with("hairpin-source") { String::new() } else { line.judgement.seen };
         (line.row.id, line.judgement.verdict, seen)
@@ -121,7 +122,9 @@ fn a_decided_timer_is_not_waited_for_again() {
     };
     // The last packet that asks whether a segment has started the time anew comes at 1.6 times that of the segment.
     let kept = decided(&short, Duration::from_secs(2_900));
-    assert_eq!(longest_left(limits, &kept), Duration::ZERO);
+    // A new mapping of UDP, to see what follows its end.
+    let left = longest_left(limits, &kept).as_secs_f64();
+    assert!((30.0..31.0).contains(&left), "{left}");
     let (_, took, seen) = part(&short, kept, usize::MAX);
     assert!(seen.is_some() && took < Duration::from_secs(60), "{took:?}");
     // All lived: the longest time is still open, and takes as long as before.

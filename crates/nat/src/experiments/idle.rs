@@ -1,6 +1,7 @@
 //! How long mappings live, searched for in parallel: each time has a mapping of its own, because a packet that asks whether a
 //! mapping is there may keep it alive.
 
+mod afterwards;
 mod held;
 mod hold;
 mod known;
@@ -110,6 +111,7 @@ pub(super) fn all(session: &mut Session<'_>, observations: &mut Observations) ->
     let known = Known::of(observations.idle.take());
     let mut mappings = Vec::new();
     let mut plan = Vec::new();
+    let left = afterwards::prepare(session, &known)?;
     // Connections, which live longest, are opened first.
     let of_connections = |base| base == Purpose::Established;
     connections(session, &known, &mut mappings, &mut plan)?;
@@ -124,7 +126,9 @@ pub(super) fn all(session: &mut Session<'_>, observations: &mut Observations) ->
         session.seen(observations, None)
     })?;
     let (sure, _) = session.path_is_alive()?;
-    observations.idle = Some(known.with(&asked, sure, limit, None));
+    let mut idle = known.with(&asked, sure, limit, None);
+    afterwards::ask(session, &left, &mut idle)?;
+    observations.idle = Some(idle);
     Ok(())
 }
 
@@ -142,7 +146,7 @@ pub fn longest_left(limits: Limits, earlier: &Earlier) -> Duration {
         times.into_iter().filter(move |time| known.leaves_open(purpose, *time)).max()
     };
     let tried = Purpose::TRIED.into_iter().filter_map(open).max().unwrap_or_default();
-    tried.max(held::longest_left(limits, known))
+    tried.max(held::longest_left(limits, known)).max(afterwards::longest_left(limits, known))
 }
 
 /// The idle times to try, so far apart as a part of them but near these.

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Answered;
+
 /// Idle times of mappings.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Idle {
@@ -43,6 +45,36 @@ pub struct Idle {
     pub tcp_refreshed_reset: Option<Refresh>,
     /// Outside ports of one host, and what the other one got later.
     pub port_reuse: Vec<PortReuse>,
+    /// Datagrams of flows whose mapping had ended; `None` if none had.
+    #[serde(default)]
+    pub udp_afterwards: Option<Afterwards>,
+    /// The same for segments of established connections.
+    #[serde(default)]
+    pub tcp_afterwards: Option<Afterwards>,
+}
+
+/// Packets of flows whose mapping had ended. Each flow gets packets of one side only.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Afterwards {
+    /// Sent to the endpoint that the mapping had.
+    pub from_outside: Vec<Met>,
+    /// Sent by the mapping's host, as before.
+    pub from_inside: Vec<Met>,
+    /// Answers of the NAT itself were seen, if there were any.
+    pub answers_are_seen: bool,
+}
+
+/// The fate of one of them.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Met {
+    /// Outside endpoint of the mapping before it ended.
+    pub before: SocketAddr,
+    /// Endpoint that it reached inside, or source with which it arrived outside; `None` if it did not cross.
+    pub after: Option<SocketAddr>,
+    /// Answer of the NAT to the sender.
+    pub answered: Option<Answered>,
+    /// It crossed, or the path carried a control packet afterwards.
+    pub sure: bool,
 }
 
 /// One mapping that was left alone, then sent to from outside.

@@ -2,6 +2,7 @@
 //!
 //! Wording and numbers of requirements follow the RFCs' own lists; section numbers are those of the sections that hold them.
 
+mod afterwards;
 mod carriage;
 mod exhaustion;
 mod icmp;
@@ -225,6 +226,7 @@ pub const ROWS: &[&[Row]] = &[
     reuse::ROWS,
     sequence::ROWS,
     opening::ROWS,
+    afterwards::ROWS,
 ];
 
 /// All rows, in the order of the table.

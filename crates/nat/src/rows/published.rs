@@ -38,6 +38,9 @@ pub(super) fn by_design(row: &Row, o: &Observations) -> Option<Judgement> {
                 false => all_alive(&idle.tcp_established) && ports.tcp.is_open(),
             })
             .map(|_| not_testable("by design: a published port has no timer that a packet could restart")),
+        "udp-after-idle" | "tcp-after-idle" => {
+            Some(not_testable("by design: a published port does not end while it is configured"))
+        }
         "udp-idle-unanswered" => timeless(idle, ports.udp, |idle| &idle.unanswered),
         "udp-idle-answered" | "udp-idle-default" => timeless(idle, ports.udp, |idle| &idle.answered),
         "tcp-idle-opening" => timeless(idle, ports.tcp, |idle| &idle.tcp_opening),

@@ -32,8 +32,14 @@ const RAW: [&str; 8] = [
     "icmp-refresh-error",
 ];
 /// Rows that neither kind of packets shows here.
-const NEVER: [&str; 5] =
-    ["npt-unsolicited", "tcp-idle-established", "tcp-idle-half-closed", "tcp-refresh-out", "tcp-refresh-in"];
+const NEVER: [&str; 6] = [
+    "npt-unsolicited",
+    "tcp-idle-established",
+    "tcp-idle-half-closed",
+    "tcp-refresh-out",
+    "tcp-refresh-in",
+    "tcp-after-idle",
+];
 
 /// Beginning of the reason of rows that need raw packets, where there are none.
 pub const NEEDS_RAW_PACKETS: &str = "needs raw packets at both ends";
@@ -76,7 +82,11 @@ fn fixed_reason(row: &Row) -> Option<&'static str> {
             "the server sends only to mappings that this host opened"
         }
         id if CLASSES.contains(&id) => "needs a second address of the server (weir serve --nat-address)",
-        "tcp-idle-established" | "tcp-idle-half-closed" | "tcp-refresh-out" | "tcp-refresh-in" => {
+        "tcp-idle-established"
+        | "tcp-idle-half-closed"
+        | "tcp-refresh-out"
+        | "tcp-refresh-in"
+        | "tcp-after-idle" => {
             "needs connections that are left alone for hours; `weir nat lab --preset long` has them"
         }
         "udp-too-long" | "udp-too-long-fragmented" => {

@@ -43,7 +43,7 @@ pub(crate) enum PortRule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Strangers {
     Silence,
-    /// ICMP port unreachable.
+    /// ICMP port unreachable; segments that open no connection get a reset.
     Unreachable,
 }
 

@@ -308,7 +308,12 @@ impl Reference {
     /// An answer to a packet from outside that no mapping admits.
     fn refuse(&self, packet: &Packet, from: SocketAddr, to: SocketAddr) -> Output {
         if let Some((header, _)) = packet.tcp_segment() {
-            let resets = header.flags == Tcp::SYN && self.has(Defect::SynReset);
+            let is_syn = header.flags == Tcp::SYN;
+            let resets = if is_syn {
+                self.has(Defect::SynReset)
+            } else {
+                self.behaviour.strangers == Strangers::Unreachable && header.flags & Tcp::RST == 0
+            };
             let acknowledgement = header.sequence.wrapping_add(1);
             let reset = Tcp { sequence: 0, acknowledgement, flags: Tcp::RST | Tcp::ACK, ..header };
             let answer = Packet::tcp(to, from, reset, &[]);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use weir_text::order;
 
+use super::afterwards;
 use super::hold::{Hold, fits};
 use super::{MARGIN, Planned, Purpose, STEP};
 use crate::observed::{Idle, IdleTry, PortReuse, Refresh};
@@ -83,6 +84,11 @@ impl Known {
         }
     }
 
+    /// The shortest idle time after which mappings of that purpose had ended, s, if it is known when they end.
+    pub(super) fn end(&self, purpose: Purpose) -> Option<f64> {
+        bracket(self.tries(purpose)).map(|(_, dead)| dead)
+    }
+
     /// When mappings of that purpose end, s.
     pub(super) fn expiry(&self, purpose: Purpose) -> Option<f64> {
         bracket(self.tries(purpose)).map(|(alive, dead)| f64::midpoint(alive, dead))
@@ -91,6 +97,11 @@ impl Known {
     /// Whether the reuse of ports is known.
     pub(super) fn has_reuse(&self) -> bool {
         self.0.as_ref().is_some_and(|idle| !idle.port_reuse.is_empty())
+    }
+
+    /// Whether the fate of packets after the end of such mappings is known.
+    pub(super) fn has_afterwards(&self, purpose: Purpose) -> bool {
+        self.0.as_ref().is_some_and(|idle| afterwards::of(idle, purpose).is_some())
     }
 
     /// Whether a mapping that is left alone for that time would tell something new: those of shorter times that lived, and of
@@ -162,6 +173,8 @@ impl Known {
         };
         Idle {
             port_reuse,
+            udp_afterwards: self.0.as_ref().and_then(|idle| idle.udp_afterwards.clone()),
+            tcp_afterwards: self.0.as_ref().and_then(|idle| idle.tcp_afterwards.clone()),
             limit_s: limit.as_secs_f64(),
             refreshed_out: held(Hold::UdpOut),
             refreshed_in: held(Hold::UdpIn),

@@ -134,7 +134,12 @@ pub(super) fn question(session: &mut Session<'_>, mapping: &Mapped, side: Side) 
             let packet = Packet::tcp(mapping.far, mapping.seen, segment.header(), &[]);
             (packet, sequence.to_be_bytes().to_vec())
         }
-        (Opened::Connection { sequence, acknowledgement }, _) => {
+        (Opened::Connection { sequence: away, acknowledgement: near }, Side::Inside) => {
+            let flags = Tcp::ACK | Tcp::PSH;
+            let segment = Segment { sequence: near, acknowledgement: away, flags };
+            (Packet::tcp(mapping.inside, mapping.far, segment.header(), &data), data)
+        }
+        (Opened::Connection { sequence, acknowledgement }, Side::Outside) => {
             let segment = Segment { sequence, acknowledgement, flags: Tcp::ACK | Tcp::PSH };
             (Packet::tcp(mapping.far, mapping.seen, segment.header(), &data), data)
         }
