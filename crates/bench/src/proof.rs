@@ -1,7 +1,6 @@
 //! Proof that a variant is in effect, before anything is measured on it.
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
 
 use weir_agent::{Answer, Reached, Task};
 use weir_gateway::VariantKind;
@@ -12,9 +11,6 @@ use crate::error::Error;
 use crate::filtering::{self, counter};
 use crate::site::{REACH, Site};
 
-/// Applying a real container engine takes a while.
-const APPLY: Duration = Duration::from_secs(90);
-
 /// Puts a variant into effect on all hosts of a site.
 pub(crate) fn apply(site: &Site, variant: &VariantKind) -> Result<(), Error> {
     for member in site.members() {
@@ -24,17 +20,17 @@ pub(crate) fn apply(site: &Site, variant: &VariantKind) -> Result<(), Error> {
             place: site.place.clone(),
             journal: member.agent.outlives_agent(),
         };
-        member.agent.call(task, APPLY)?;
+        member.agent.call(task, variant.patience(member.role))?;
     }
     Ok(())
 }
 
 /// Takes a variant back everywhere, in reverse order, and goes on where that fails; returns the first failure.
-pub(crate) fn remove(site: &Site) -> Result<(), Error> {
+pub(crate) fn remove(site: &Site, variant: &VariantKind) -> Result<(), Error> {
     let members: Vec<_> = site.members().collect();
     let mut first = Ok(());
     for member in members.into_iter().rev() {
-        let outcome = member.agent.call(Task::Remove, APPLY).map(drop);
+        let outcome = member.agent.call(Task::Remove, variant.patience(member.role)).map(drop);
         first = first.and(outcome);
     }
     first.map_err(Error::from)

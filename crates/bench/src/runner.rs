@@ -124,7 +124,7 @@ fn establish(
         Ok(Established { proof, facts, notes: rehearsal.notes })
     });
     if !hosts.is_lab {
-        let removed = proof::remove(site);
+        let removed = proof::remove(site, &variant.variant);
         let proved = proved?;
         removed?;
         return Ok(proved);
@@ -372,7 +372,7 @@ impl Runner<'_> {
         proof::apply(site, &variant.variant)?;
         let made = proof::prove(site, &variant.name, &variant.variant)
             .and_then(|_| trial::make(site, &variant.variant, entry, cookie, &rules, trial));
-        let removed = proof::remove(site);
+        let removed = proof::remove(site, &variant.variant);
         made?;
         removed
     }

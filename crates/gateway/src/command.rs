@@ -10,8 +10,9 @@ use weir_sys::{NetNs, ProcRoot};
 
 use crate::Error;
 
-/// None of the programs that weir itself calls (nft, iptables, ip) works this long; one that does is stuck.
-const TIME_LIMIT: Duration = Duration::from_secs(20);
+/// None of the programs that weir itself calls (nft, iptables, ip) works this long; one that does is stuck. Listing what a user's
+/// commands load may take longer: see [`run_within`].
+pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(20);
 
 /// The same where they load or list very much: nft loads a million prefixes in 6 s and lists them in 60 s, on an idle machine.
 const LONG_LIMIT: Duration = Duration::from_secs(300);
@@ -19,6 +20,11 @@ const LONG_LIMIT: Duration = Duration::from_secs(300);
 /// Runs it and returns what it printed on standard output; an exit code other than 0 is an error.
 pub(crate) fn run<S: AsRef<str>>(program: &str, args: &[S]) -> Result<String, Error> {
     run_with(program, args, "")
+}
+
+/// As [`run`], with a time limit of its own.
+pub(crate) fn run_within(program: &str, args: &[&str], limit: Duration) -> Result<String, Error> {
+    finished(program, args, output(program, args, "", limit)?)
 }
 
 /// As [`run`], with text on standard input.

@@ -34,7 +34,7 @@ pub struct Custom {
     pub target: Option<IpAddr>,
     /// The source address that the responder must see.
     pub seen_source: SeenSource,
-    /// How long each command may take, s.
+    /// How long each command may take, s. A listing of the host's rules may take as long, and at least 20 s.
     pub time_limit_s: u32,
 }
 
@@ -136,6 +136,13 @@ impl Variant for Custom {
             .iter()
             .try_for_each(|line| command::shell(line, &environment, self.limit()).map(drop))
     }
+    fn patience(&self, role: Role) -> Duration {
+        let of = |commands| Custom::of(commands, role).len();
+        let commands = of(&self.apply) + of(&self.verify) + of(&self.remove);
+        // The rules are listed before and after apply, and before and after remove.
+        let listings = if commands == 0 { 0 } else { 4 };
+        Duration::from_secs(90) + self.limit() * u32::try_from(commands + listings).unwrap_or(u32::MAX)
+    }
     fn expectation(&self, place: &Place) -> Expectation {
         let seen_source = match self.seen_source {
             SeenSource::Inside => Some(place.initiator),
@@ -198,6 +205,15 @@ mod tests {
         let text = "echo $WEIR_ROLE $WEIR_FAMILY $WEIR_INITIATOR $WEIR_FIRST_PORT $WEIR_TAG";
         let out = command::shell(text, &env, Duration::from_secs(5)).unwrap();
         assert_eq!(out.trim(), "gateway ipv4 198.18.0.2 5001 t1");
+    }
+
+    #[test]
+    fn callers_wait_as_long_as_the_commands_may_take() {
+        let slow = custom(
+            r#"{"apply": {"gateway": ["a", "b"]}, "remove": {"gateway": ["c"]}, "time-limit-s": 600}"#,
+        );
+        assert!(slow.patience(Role::Gateway) >= Duration::from_secs(3 * 600));
+        assert_eq!(slow.patience(Role::Initiator), Custom::default().patience(Role::Gateway));
     }
 
     #[test]

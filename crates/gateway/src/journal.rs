@@ -124,7 +124,8 @@ impl Journal {
             return vec![e];
         }
         let mut errors = Vec::new();
-        let met = self.before.as_ref().and_then(|_| Snapshot::take().map_err(|e| errors.push(e)).ok());
+        let limit = listing_limit(&self.changes);
+        let met = self.before.as_ref().and_then(|_| Snapshot::take(limit).map_err(|e| errors.push(e)).ok());
         let mut left = Vec::new();
         let mut undone = Vec::new();
         while let Some(change) = self.changes.pop() {
@@ -145,7 +146,7 @@ impl Journal {
         if !errors.is_empty() {
             return errors;
         }
-        errors.extend(self.check(met, &undone).err());
+        errors.extend(self.check(met, &undone, limit).err());
         errors.extend(self.remove_file());
         self.before = None;
         self.after = None;
@@ -157,7 +158,7 @@ impl Journal {
         if self.changes.is_empty() {
             return Ok(());
         }
-        let snapshot = Snapshot::take()?;
+        let snapshot = Snapshot::take(listing_limit(&self.changes))?;
         if let Some(store) = &mut self.store {
             store.append(&Entry::After(snapshot.clone()))?;
         }
@@ -326,7 +327,7 @@ impl Journal {
         }
         // Listing the rules takes tens of milliseconds: not for what cannot have to do with them.
         if self.before.is_none() && change.touches_rules() {
-            let before = Snapshot::take()?;
+            let before = Snapshot::take(listing_limit([&change].into_iter().chain(&self.changes)))?;
             if let Some(store) = &mut self.store {
                 store.append(&Entry::Before(before.clone()))?;
             }
@@ -367,9 +368,9 @@ impl Journal {
     }
 
     /// Proves that nothing of ours is left and nothing of others is missing. `met` is what undoing found.
-    fn check(&self, met: Option<Snapshot>, undone: &[Change]) -> Result<(), Error> {
+    fn check(&self, met: Option<Snapshot>, undone: &[Change], limit: Duration) -> Result<(), Error> {
         let (Some(before), Some(met)) = (&self.before, met) else { return Ok(()) };
-        let now = Snapshot::take()?;
+        let now = Snapshot::take(limit)?;
         let made_by_us = |line: &str| undone.iter().any(|change| change.is_base_of_ours(line));
         let difference = match &self.after {
             Some(after) => now.difference(&before.plus_changes(after, &met), made_by_us),
@@ -386,6 +387,11 @@ impl Journal {
     fn remove_file(&mut self) -> Vec<Error> {
         self.store.take().map(Store::remove).and_then(Result::err).into_iter().collect()
     }
+}
+
+/// How long a listing of the rules may take: users who give their commands longer load more than weir itself does.
+fn listing_limit<'a>(changes: impl IntoIterator<Item = &'a Change>) -> Duration {
+    changes.into_iter().filter_map(Change::time_limit).fold(command::TIME_LIMIT, Duration::max)
 }
 
 impl Drop for Journal {
@@ -425,6 +431,20 @@ mod tests {
         assert_eq!(recovered("whole", &whole).unwrap().len(), 2);
         assert_eq!(recovered("cut", &whole[..whole.len() - 5]).unwrap().len(), 1);
         assert_eq!(recovered("begun", &begin(1, &boot)[..9]).unwrap().len(), 0);
+    }
+
+    #[test]
+    fn rules_are_listed_within_the_limit_of_the_users_commands() {
+        let boot = weir_sys::state::boot_id().unwrap();
+        let limit = |lines: &str| {
+            let changes = recovered("limit", &format!("{}{lines}\n", begin(1, &boot))).unwrap();
+            listing_limit(&changes)
+        };
+        assert_eq!(limit(SYSCTL), command::TIME_LIMIT);
+        // A short limit of commands says nothing about how long a listing takes.
+        assert_eq!(limit(COMMANDS), command::TIME_LIMIT);
+        let long = COMMANDS.replace("\"limit_s\":9", "\"limit_s\":300");
+        assert_eq!(limit(&format!("{SYSCTL}\n{long}")), Duration::from_secs(300));
     }
 
     #[test]

@@ -33,6 +33,7 @@ pub mod tuned;
 
 use std::net::IpAddr;
 use std::ops::Deref;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -161,6 +162,13 @@ pub trait Variant {
     fn verify(&self, role: Role, place: &Place) -> Result<(), Error> {
         let _ = (role, place);
         Ok(())
+    }
+
+    /// How long [`apply`] may take on the host of that role, its rollback included, and how long [`Journal::undo`] may take.
+    /// Starting a real container engine takes a while.
+    fn patience(&self, role: Role) -> Duration {
+        let _ = role;
+        Duration::from_secs(90)
     }
 
     /// Returns the observations that the far end must make when the variant is in effect.

@@ -1,6 +1,7 @@
 //! The packet-filter rules of a host as lines that can be counted and compared.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use weir_sys::process::which;
@@ -16,15 +17,15 @@ const IN: &str = " > ";
 
 impl Snapshot {
     /// The rules in the network namespace of the calling thread. Content of sets is left out: no variant touches it, and
-    /// it may be large and change by itself.
-    pub(crate) fn take() -> Result<Self, Error> {
+    /// it may be large and change by itself. Each listing may take as long as `limit`.
+    pub(crate) fn take(limit: Duration) -> Result<Self, Error> {
         let mut snapshot = Snapshot::default();
         if which("nft").is_some() {
-            snapshot.add_nft(&command::run("nft", &["-s", "-t", "list", "ruleset"])?);
+            snapshot.add_nft(&command::run_within("nft", &["-s", "-t", "list", "ruleset"], limit)?);
         }
         for program in ["iptables-nft-save", "ip6tables-nft-save"] {
             if which(program).is_some() {
-                snapshot.add_saved(program, &command::run::<&str>(program, &[])?);
+                snapshot.add_saved(program, &command::run_within(program, &[], limit)?);
             }
         }
         for (program, names) in
@@ -33,7 +34,7 @@ impl Snapshot {
             // Without the file, or with nothing in it, this namespace has no legacy table, and asking might load one.
             let names = std::fs::read_to_string(format!("/proc/thread-self/net/{names}")).unwrap_or_default();
             if !names.is_empty() && which(program).is_some() {
-                snapshot.add_saved(program, &command::run::<&str>(program, &[])?);
+                snapshot.add_saved(program, &command::run_within(program, &[], limit)?);
             }
         }
         Ok(snapshot)
@@ -130,6 +131,15 @@ mod tests {
         let mut snapshot = Snapshot::default();
         snapshot.add_nft(listing);
         snapshot
+    }
+
+    #[test]
+    fn root_a_listing_ends_at_its_limit() {
+        if weir_sys::privilege::test_needs_root() || which("nft").is_none() {
+            return;
+        }
+        let error = Snapshot::take(Duration::ZERO).unwrap_err().to_string();
+        assert!(error.contains("list ruleset") && error.contains("still running"), "{error}");
     }
 
     const THEIRS: &str = "table ip theirs {\n\tchain c {\n\t\ttcp dport 22 accept\n\t}\n}\n";

@@ -162,6 +162,14 @@ impl Change {
         )
     }
 
+    /// How long each command of the user may take; `None` for changes of weir's own.
+    pub(super) fn time_limit(&self) -> Option<Duration> {
+        match self {
+            Change::Commands { limit_s, .. } => Some(Duration::from_secs(*limit_s)),
+            _ => None,
+        }
+    }
+
     /// Takes it back if it is there.
     pub(super) fn undo(&self) -> Result<(), Error> {
         match self {
