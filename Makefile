@@ -40,6 +40,7 @@ test-clang: ## compile the BPF programs with another compiler, CLANG=clang-19, a
 		$(patsubst crates/%/build.rs,-p weir-%,$(shell grep -l weir_bpf_build crates/*/build.rs))
 
 guides: build ## run the commands of every guide in a throw-away world, as root, and compare what they print
+	@scripts/setup guides
 	@scripts/guides
 
 soak: ## run the long tests as root, about half an hour on a quiet machine
