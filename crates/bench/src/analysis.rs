@@ -18,7 +18,7 @@ use weir_stats::signed_rank::LEAST_ROUNDS;
 use weir_stats::{Margins, Verdict, verdict};
 
 use estimate::{Depth, estimate};
-pub(crate) use fairness::{fails_more_than, is_void_more};
+pub(crate) use fairness::{fails_many, fails_more_than, is_void_more};
 pub(crate) use measured::{Measured, Subject};
 pub(crate) use pairs::{Effect, effect_of};
 

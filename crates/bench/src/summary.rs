@@ -5,7 +5,7 @@ use std::path::Path;
 use weir_cost::{Answer, CostBlock, Measured, answer, render};
 use weir_record::{Run, WorkloadInfo};
 
-use crate::analysis::analyse;
+use crate::analysis::{analyse, fails_many};
 use crate::scenario::{Scenario, Testbed};
 
 /// Concludes from the trials of a run and sums it up, replacing what it held of both.
@@ -55,9 +55,6 @@ pub fn price(
     answer(&block.question(), &options, &measured).map_err(|e| e.to_string())
 }
 
-/// Failed operations above which a rate is that of a lucky few, as a share.
-const MANY_FAILED: f64 = 0.001;
-
 /// The best goodput of a variant over the bulk TCP workloads, and its connections per second, where they were measured and hardly
 /// anything failed.
 fn measured(run: &Run, variant: &str, option: &str) -> Option<Measured> {
@@ -65,10 +62,7 @@ fn measured(run: &Run, variant: &str, option: &str) -> Option<Measured> {
     let center = |workload: &str, metric: &str| {
         results.cell(workload, metric, variant).and_then(|cell| cell.estimate).map(|estimate| estimate.center)
     };
-    let stands = |w: &&WorkloadInfo| {
-        let mut shares = w.metrics.iter().filter(|def| def.failure.is_some());
-        shares.all(|def| center(&w.name, &def.name).is_none_or(|share| share <= MANY_FAILED))
-    };
+    let stands = |w: &&WorkloadInfo| !fails_many(results, w, variant);
     let best = |metric: &str, kind: &str| {
         let of_kind = run.workloads.iter().filter(|w| w.kind == kind).filter(stands);
         let values = of_kind.filter_map(|w| center(&w.name, metric));

@@ -78,9 +78,12 @@ pub(super) fn temper_dimensions(run: &Run, results: &mut Results) {
         };
         for found in &mut patterns.dimensions {
             let more = share(&found.variants) - share(&found.against_variants);
+            let void =
+                |variant: &String| is_void_more(results, Subject { workload: &workload.name, variant });
             // Delays: the lower the better.
             found.verdict = match found.verdict {
                 Verdict::Lower if more > MANY => Verdict::FailsMore,
+                Verdict::Lower if found.variants.iter().any(void) => Verdict::VoidMore,
                 verdict => verdict,
             };
         }
@@ -156,6 +159,11 @@ pub(crate) fn fails_more_than(run: &Run, results: &Results, one: Subject<'_>, ot
     let is_judged = one.workload == other.workload && run.baseline() == Some(other.variant);
     share(one) - share(other) > MANY
         || (is_judged && workload(one).is_some_and(|info| is_shown(results, info, one.variant)))
+}
+
+/// Whether more of a workload's operations fail than can be left out of a rate.
+pub(crate) fn fails_many(results: &Results, workload: &WorkloadInfo, variant: &str) -> bool {
+    failed_share(results, workload, variant).is_some_and(|share| share > MANY)
 }
 
 /// Whether a subject's trials are void more often than the baseline's: those that are left may be its lucky ones.

@@ -353,4 +353,9 @@ fn a_value_that_fails_more_is_not_faster() {
     assert_eq!(verdict(&mut run, "none"), Verdict::Lower);
     assert_eq!(verdict(&mut run, "s1-zone2"), Verdict::FailsMore);
     assert_eq!(verdict(&mut run, "s1-zone1"), Verdict::Lower);
+    // More void trials withhold it as well.
+    for trial in run.trials.iter_mut().filter(|t| t.variant == "s1-zone2" && t.round < 3) {
+        trial.faults.push(Fault::void(FaultCode::ConnectionFailed, "gateway", ""));
+    }
+    assert_eq!(verdict(&mut run, "none"), Verdict::VoidMore);
 }
