@@ -251,6 +251,7 @@ fn workload_comparisons(
             variant: variant.name.clone(),
             comparison: effect.as_ref().map(|e| e.comparison),
             verdict: effect.as_ref().and_then(|e| words(e, def, &margins(run, floor))),
+            reserve: None,
             per_round: effect.map(|e| e.per_round()).unwrap_or_default(),
         }));
     }

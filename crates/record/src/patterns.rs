@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 use weir_stats::repeats::{Components, Level, Repeatability};
 use weir_stats::{Comparison, Verdict};
 
+use crate::results::Reserve;
+
 /// Which workloads stand in the two columns of the table of patterns.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PatternPlan {
@@ -73,6 +75,9 @@ pub struct DimensionEffect {
     pub ratio: Comparison,
     /// In words.
     pub verdict: Verdict,
+    /// Why the second value is not better, though the first one is worse.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserve: Option<Reserve>,
     /// Differences per round, nanoseconds, without those in which half of the transactions or more failed or did not end.
     pub per_round_ns: Vec<f64>,
 }

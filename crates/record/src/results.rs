@@ -87,10 +87,23 @@ pub struct WorkloadComparison {
     pub comparison: Option<Comparison>,
     /// In words; absent without a comparison, and for metrics that are not judged.
     pub verdict: Option<Verdict>,
+    /// Why the second workload is not better, though the first one is worse.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserve: Option<Reserve>,
     /// Ratios (or differences) per round, for plots.
     #[serde(with = "unbounded")]
     #[schemars(with = "Vec<Number>")]
     pub per_round: Vec<f64>,
+}
+
+/// Why the side that a comparison is made with is no winner, though the judged side is worse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reserve {
+    /// It fails more operations.
+    FailsMore,
+    /// More of its trials are void.
+    VoidMore,
 }
 
 /// How often a fault was seen.

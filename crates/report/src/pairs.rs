@@ -84,6 +84,7 @@ fn row<'a>(
         (Some(words), Some(text)) if !judged => Some(Words { text: text.clone(), ..words }),
         (words, _) => words,
     };
+    let words = words.map(|w| words::with_reserve(w, found.reserve, &found.with));
     // A headline metric of one workload may be a detail of the other, which has a name of its own for it.
     let of_either = run.workloads.iter().filter(|w| [&found.workload, &found.with].contains(&&w.name));
     let is_headline = of_either.flat_map(|w| &w.metrics).any(|m| m.name == found.metric && m.headline);

@@ -204,16 +204,15 @@ impl<'a> View<'a> {
     /// Returns the effect in words, such as `sku s1 is slower than s2 by 0.04 ms [0.03, 0.05]`, or another verdict.
     pub(crate) fn effect_words(&self, found: &DimensionEffect) -> Words {
         let said = words::verdict(self.def, Some(&found.difference), found.verdict);
-        match said.tone {
+        let text = match said.tone {
             Tone::Better if found.difference.estimate.is_infinite() => {
-                Words { text: format!("faster: {} fails", line(&found.against)), ..said }
+                format!("faster: {} fails", line(&found.against))
             }
-            Tone::Worse if found.difference.estimate.is_infinite() => {
-                Words { text: "slower: it fails".to_owned(), ..said }
-            }
-            Tone::Open => Words { text: format!("{}, open", effect(self.def, &found.difference)), ..said },
-            _ => said,
-        }
+            Tone::Worse if found.difference.estimate.is_infinite() => "slower: it fails".to_owned(),
+            Tone::Open => format!("{}, open", effect(self.def, &found.difference)),
+            _ => said.text,
+        };
+        words::with_reserve(Words { text, ..said }, found.reserve, &found.against)
     }
 
     /// The effect as a share, with its sign.

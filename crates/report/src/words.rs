@@ -1,5 +1,6 @@
 //! Verdicts, endings and faults in words. The words claim only what the figures allow.
 
+use weir_record::results::Reserve;
 use weir_record::{Better, FaultCode, MetricDef, Scale, Status, Unit};
 use weir_stats::{Comparison, Verdict};
 
@@ -78,6 +79,17 @@ impl Words {
             ),
         }
     }
+}
+
+/// Adds why the other side is no winner, though this one is worse.
+pub(crate) fn with_reserve(mut words: Words, reserve: Option<Reserve>, other: &str) -> Words {
+    let other = crate::escape::line(other);
+    match reserve {
+        Some(Reserve::FailsMore) => words.text += &format!(", but {other} fails more"),
+        Some(Reserve::VoidMore) => words.text += &format!(", but more trials of {other} are void"),
+        None => {}
+    }
+    words
 }
 
 /// The verdict on one metric of one variant against the baseline, in words.
@@ -302,6 +314,17 @@ mod tests {
     fn say(def: &MetricDef, c: Comparison, v: Verdict) -> (Tone, String) {
         let words = verdict(def, Some(&c), v);
         (words.tone, words.text)
+    }
+
+    #[test]
+    fn a_worse_side_says_why_the_other_one_is_no_winner() {
+        let slower = Words { tone: Tone::Worse, text: "slower by 12 % [9, 15]".into() };
+        let said = |reserve| with_reserve(slower.clone(), reserve, "s\u{1b}2").text;
+        assert_eq!(said(None), "slower by 12 % [9, 15]");
+        let other = crate::escape::line("s\u{1b}2");
+        assert_eq!(said(Some(Reserve::FailsMore)), format!("slower by 12 % [9, 15], but {other} fails more"));
+        let void = format!("slower by 12 % [9, 15], but more trials of {other} are void");
+        assert_eq!(said(Some(Reserve::VoidMore)), void);
     }
 
     #[test]

@@ -94,6 +94,7 @@ fn ways() -> Run {
         difference: compare_difference(&pairs).unwrap(),
         ratio: compare_ratio(&pairs).unwrap(),
         verdict: Verdict::Lower,
+        reserve: None,
         per_round_ns: pairs.iter().map(|(a, b)| a - b).collect(),
     };
     run.workloads = vec![WorkloadInfo {

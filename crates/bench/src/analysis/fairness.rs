@@ -4,7 +4,7 @@
 //! the machine to the others. So a variant that fails more of a workload's operations than the baseline is better in nothing of
 //! it; neither is one whose trials are void more often, since those that are left may be its lucky ones.
 
-use weir_record::results::{Cell, Results, VoidBias};
+use weir_record::results::{Cell, Reserve, Results, VoidBias};
 use weir_record::{Better, MetricDef, Run, VariantInfo, WorkloadInfo};
 use weir_stats::Verdict;
 use weir_stats::fisher::more_void;
@@ -78,14 +78,12 @@ pub(super) fn temper_dimensions(run: &Run, results: &mut Results) {
         };
         for found in &mut patterns.dimensions {
             let more = share(&found.variants) - share(&found.against_variants);
-            let void =
+            let is_void =
                 |variant: &String| is_void_more(results, Subject { workload: &workload.name, variant });
+            let void = [&found.variants, &found.against_variants].map(|side| side.iter().any(is_void));
             // Delays: the lower the better.
-            found.verdict = match found.verdict {
-                Verdict::Lower if more > MANY => Verdict::FailsMore,
-                Verdict::Lower if found.variants.iter().any(void) => Verdict::VoidMore,
-                verdict => verdict,
-            };
+            found.reserve = reserve(more, void, (found.verdict, Better::Lower));
+            found.verdict = tempered(more, void, (found.verdict, Better::Lower));
         }
     }
     results.patterns = Some(patterns);
@@ -105,23 +103,41 @@ fn temper_pairs(run: &Run, results: &mut Results) {
             .iter()
             .find(|w| w.name == pair.workload)
             .and_then(|w| w.metrics.iter().find(|m| m.name == pair.metric));
-        let fails_more = shares[0].unwrap_or(0.0) - shares[1].unwrap_or(0.0) > MANY;
-        let void_more = is_void_more(results, Subject { workload: &pair.workload, variant: &pair.variant });
-        let instead = match (fails_more, void_more) {
-            (true, _) => Verdict::FailsMore,
-            (false, true) => Verdict::VoidMore,
-            (false, false) => continue,
-        };
-        if let (Some(verdict), Some(def)) = (pair.verdict, def)
-            && praises(verdict, def.better)
-        {
-            results.workload_comparisons[i].verdict = Some(instead);
+        let more = shares[0].unwrap_or(0.0) - shares[1].unwrap_or(0.0);
+        let void = [&pair.workload, &pair.with]
+            .map(|workload| is_void_more(results, Subject { workload, variant: &pair.variant }));
+        if let (Some(verdict), Some(def)) = (pair.verdict, def) {
+            let pair = &mut results.workload_comparisons[i];
+            pair.reserve = reserve(more, void, (verdict, def.better));
+            pair.verdict = Some(tempered(more, void, (verdict, def.better)));
         }
+    }
+}
+
+/// The verdict on two sides, of which the first one fails so much more: no praise of one that fails more or is void more.
+fn tempered(more: f64, [void, _]: [bool; 2], (verdict, better): (Verdict, Better)) -> Verdict {
+    match praises(verdict, better) {
+        true if more > MANY => Verdict::FailsMore,
+        true if void => Verdict::VoidMore,
+        _ => verdict,
+    }
+}
+
+/// Blame of the first side is praise of the second one. It stands, with its reason not to be read so.
+fn reserve(more: f64, [_, void]: [bool; 2], (verdict, better): (Verdict, Better)) -> Option<Reserve> {
+    match blames(verdict, better) {
+        true if -more > MANY => Some(Reserve::FailsMore),
+        true if void => Some(Reserve::VoidMore),
+        _ => None,
     }
 }
 
 fn praises(verdict: Verdict, better: Better) -> bool {
     matches!((verdict, better), (Verdict::Higher, Better::Higher) | (Verdict::Lower, Better::Lower))
+}
+
+fn blames(verdict: Verdict, better: Better) -> bool {
+    matches!((verdict, better), (Verdict::Lower, Better::Higher) | (Verdict::Higher, Better::Lower))
 }
 
 /// The greatest of the shares of failed operations that a workload has.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use weir_record::results::{Results, WorkloadComparison};
+use weir_record::results::{Reserve, Results, WorkloadComparison};
 use weir_record::*;
 use weir_stats::{Histogram, Verdict};
 
@@ -414,7 +414,8 @@ fn a_variant_whose_trials_are_void_too_often_is_better_in_nothing() {
 fn pairs_of_workloads_are_judged_as_variants_are() {
     let pair = |change: fn(&mut Trial)| {
         let mut run = run(Truth { factors: [2.0, 1.0], rounds: 24, ..CALM });
-        run.compare = vec![WorkloadPair { workload: "one".into(), with: "two".into() }];
+        let pair = |workload: &str, with: &str| WorkloadPair { workload: workload.into(), with: with.into() };
+        run.compare = vec![pair("one", "two"), pair("two", "one")];
         for trial in run.trials.iter_mut().filter(|t| t.variant == VARIANTS[2]) {
             if trial.workload == "one" {
                 change(trial);
@@ -424,17 +425,20 @@ fn pairs_of_workloads_are_judged_as_variants_are() {
         }
         let results = analyse(&run);
         let of = |c: &&WorkloadComparison| c.variant == VARIANTS[2] && c.metric == "goodput_bps";
-        results.workload_comparisons.iter().find(of).unwrap().verdict.unwrap()
+        let found: Vec<_> = results.workload_comparisons.iter().filter(of).collect();
+        // The other way round it is slower, which praises the first one as much.
+        assert_eq!((found[1].verdict, found[0].reserve), (Some(Verdict::Lower), None));
+        (found[0].verdict.unwrap(), found[1].reserve)
     };
-    assert_eq!(pair(|_| {}), Verdict::Higher);
+    assert_eq!(pair(|_| {}), (Verdict::Higher, None));
     let lost = |trial: &mut Trial| {
         trial.metrics.extend([("lost".to_owned(), 2e4), ("loss_ratio".to_owned(), 0.2)]);
     };
-    assert_eq!(pair(lost), Verdict::FailsMore);
+    assert_eq!(pair(lost), (Verdict::FailsMore, Some(Reserve::FailsMore)));
     let void = |trial: &mut Trial| {
         if trial.round.is_multiple_of(3) {
             trial.faults.push(Fault::void(FaultCode::ConnectionFailed, "gateway", ""));
         }
     };
-    assert_eq!(pair(void), Verdict::VoidMore);
+    assert_eq!(pair(void), (Verdict::VoidMore, Some(Reserve::VoidMore)));
 }

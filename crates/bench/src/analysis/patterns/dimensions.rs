@@ -150,6 +150,7 @@ impl<'a> Contrast<'a> {
             difference: found.difference,
             ratio: found.ratio,
             verdict: verdict(&found.ratio, equivalence.as_ref(), &margins),
+            reserve: None,
             per_round_ns: pairs.iter().filter_map(|(a, b)| Some(a.seen()? - b.seen()?)).collect(),
         }
     }

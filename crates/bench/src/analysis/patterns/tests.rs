@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use weir_record::results::Reserve;
 use weir_record::*;
 use weir_stats::Verdict;
 use weir_stats::repeats::Repeatability;
@@ -348,14 +349,34 @@ fn a_value_that_fails_more_is_not_faster() {
             let counts = [("failed", failed), ("attempted", 1000.0), ("failed_ratio", failed / 1000.0)];
             trial.metrics.extend(counts.map(|(name, value)| (name.to_owned(), value)));
         }
-        effect(&patterns(run), "2", "1").verdict
+        let patterns = patterns(run);
+        patterns.dimensions.iter().find(|d| d.dimension == "zone").unwrap().verdict
     };
     assert_eq!(verdict(&mut run, "none"), Verdict::Lower);
     assert_eq!(verdict(&mut run, "s1-zone2"), Verdict::FailsMore);
     assert_eq!(verdict(&mut run, "s1-zone1"), Verdict::Lower);
     // More void trials withhold it as well.
-    for trial in run.trials.iter_mut().filter(|t| t.variant == "s1-zone2" && t.round < 3) {
-        trial.faults.push(Fault::void(FaultCode::ConnectionFailed, "gateway", ""));
-    }
-    assert_eq!(verdict(&mut run, "none"), Verdict::VoidMore);
+    let more_void = |run: &mut Run| {
+        for trial in run.trials.iter_mut().filter(|t| t.variant == "s1-zone2" && t.round < 3) {
+            trial.faults.push(Fault::void(FaultCode::ConnectionFailed, "gateway", ""));
+        }
+    };
+    let mut void = run.clone();
+    more_void(&mut void);
+    assert_eq!(verdict(&mut void, "none"), Verdict::VoidMore);
+
+    // Named last, it is the value that the other one is slower than.
+    let is_fast = |name: &str| name == "s1-zone2";
+    run.variants.sort_by_key(|v| !is_fast(&v.name));
+    let judged = |run: &mut Run, failing: &str| {
+        verdict(run, failing);
+        let patterns = patterns(run);
+        let found = effect(&patterns, "1", "2");
+        (found.verdict, found.reserve)
+    };
+    assert_eq!(judged(&mut run, "none"), (Verdict::Higher, None));
+    assert_eq!(judged(&mut run, "s1-zone1"), (Verdict::Higher, None));
+    assert_eq!(judged(&mut run, "s1-zone2"), (Verdict::Higher, Some(Reserve::FailsMore)));
+    more_void(&mut run);
+    assert_eq!(judged(&mut run, "none"), (Verdict::Higher, Some(Reserve::VoidMore)));
 }
