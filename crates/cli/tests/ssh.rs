@@ -141,8 +141,12 @@ fn full_path(program: &str) -> String {
 }
 
 fn testbed(gateway_extra: &str) -> String {
+    testbed_with("", gateway_extra)
+}
+
+fn testbed_with(initiator_extra: &str, gateway_extra: &str) -> String {
     format!(
-        "kind = \"hosts\"\n[testbed.initiator]\nhost = \"ssh://in\"\naddress = \"198.18.0.2\"\n[testbed.gateway]\n\
+        "kind = \"hosts\"\n[testbed.initiator]\nhost = \"ssh://in\"\naddress = \"198.18.0.2\"\n{initiator_extra}\n[testbed.gateway]\n\
          host = \"ssh://gw\"\ninside-interface = \"in0\"\noutside-interface = \"out0\"\ninside-address = \"198.18.0.1\"\n\
          outside-address = \"198.18.1.1\"\n{gateway_extra}\n[testbed.responder]\nhost = \"ssh://out\"\naddress = \"198.18.1.2\"\n"
     )
@@ -197,6 +201,54 @@ fn root_a_gateway_over_ssh_is_measured_and_left_as_it_was() {
     until("the end of all agents", PATIENCE, || {
         (!world.processes().iter().any(|(_, l)| marked(l))).then_some(())
     });
+}
+
+/// A host whose clock is slow counts more in each of its seconds than there was: every trial of its run is void, and it is no better
+/// than a run with a right clock.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn root_a_host_with_a_slow_clock_is_never_named_better() {
+    let Some(site) = Site::new() else { return };
+    let world = &site.world;
+    let slow_clock = world.binary().with_file_name("examples").join("slow_clock");
+    assert!(slow_clock.exists(), "no {}: run cargo build -p weir --example slow_clock", slow_clock.display());
+    let program = world.write(
+        "slow-weir",
+        format!("#!/bin/sh\nexec {} 80 {} \"$@\"\n", slow_clock.display(), world.binary().display()),
+    );
+    world.sh("chmod +x slow-weir");
+    let entries = format!("[[variant]]\nkind = \"routed\"\n[[variant]]\nkind = \"nft-masquerade\"\n{QUICK}");
+    let run = |output: &str, rounds: u32, initiator_extra: &str| {
+        // Signs of life, which carry the clocks, come each second.
+        let plan =
+            format!("min-rounds = {rounds}\nmax-rounds = {rounds}\nwarmup = \"100ms\"\nduration = \"1s\"");
+        let testbed = testbed_with(initiator_extra, "");
+        world.write("s.toml", scenario::text("real", &testbed, &plan, &entries));
+        site.bench(output).expect(0);
+        Record::read(world.work().join(output))
+    };
+    let right = run("right", 3, "");
+    assert!(!right.faults().iter().any(|f| f == "clock-drift"), "{:#?}", right.faults());
+
+    // Six rounds would be enough for a verdict.
+    let slow = run("slow", 6, &format!("program = \"{}\"", program.display()));
+    let has_drifted = |trial: &serde_json::Value| {
+        let faults = trial["faults"].as_array().unwrap();
+        faults.iter().any(|f| f["code"] == "clock-drift" && f["void"] == true && f["host"] == "initiator")
+    };
+    let trials = slow.json["trials"].as_array().unwrap();
+    assert!(trials.len() == 12 && trials.iter().all(has_drifted), "{:#?}", slow.faults());
+    let bound = "nft-masquerade.rr.transactions_per_second >= 0.1 x routed";
+    let reported = world.run(site.weir(&["report", "slow", "--require", bound]));
+    let compared = world.run(site.weir(&["compare", "right", "slow"])).expect(0);
+    assert!(reported.code != 0 && reported.stderr.contains("NOT MET"), "{}", reported.stderr);
+    assert!(reported.stdout.contains("clock of the host runs at another speed"), "{}", reported.stdout);
+    assert!(compared.stdout.contains("all 6 trials of the second run are void"), "{}", compared.stdout);
+    for text in [reported.stdout, compared.stdout] {
+        // The legend has the mark, too.
+        let text = text.replace("▲ better ▼ worse", "");
+        assert!(!["▲", "better", "faster"].iter().any(|praise| text.contains(praise)), "{text}");
+    }
 }
 
 #[test]

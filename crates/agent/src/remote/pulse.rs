@@ -48,19 +48,48 @@ impl Pulse {
     }
 
     /// How fast the agent's clock runs, 0.5 for half as fast as this machine's, if it is for certain another clock. It is
-    /// looked at from the last sign of life before `since_ns` on, and from earlier on where that is too short a time to tell.
+    /// looked at from the last sign of life before `since_ns` on. Where that does not tell, because the time is too short or a
+    /// sign was long on its way, all the others are used: the latest that is known counts.
     pub(super) fn drift(&self, since_ns: u64) -> Option<f64> {
-        let last = self.beats.back()?;
-        let earlier = self.beats.iter().rev().skip(1).filter(|b| b.heard_ns <= since_ns);
-        let mut spans = earlier.map(|first| {
-            // It was written between these.
-            let least = last.asked_ns.saturating_sub(first.heard_ns) as f64;
-            let most = (last.heard_ns - first.asked_ns) as f64;
-            (last.theirs_ns.saturating_sub(first.theirs_ns) as f64, least, most)
-        });
-        let (theirs, least, most) = spans.find(|(_, least, most)| most - least < PRECISION * least)?;
-        let differs = theirs < least * (1.0 - MOST_DRIFT) || theirs > most * (1.0 + MOST_DRIFT);
-        differs.then_some(theirs / least.midpoint(most))
+        for (n, last) in self.beats.iter().rev().enumerate() {
+            let earlier = || self.beats.iter().rev().skip(n + 1);
+            let before = earlier().filter(|b| b.heard_ns <= since_ns);
+            let within = earlier().filter(|b| b.heard_ns > since_ns);
+            for first in before.chain(within) {
+                match Speed::between(first, last) {
+                    Speed::Wrong(ratio) => return Some(ratio),
+                    Speed::Right => return None,
+                    Speed::Unknown => {}
+                }
+            }
+        }
+        None
+    }
+}
+
+/// The speed of a clock between two signs of life.
+enum Speed {
+    /// Another one than this machine's for certain, with their ratio.
+    Wrong(f64),
+    /// The same within [`PRECISION`] and [`MOST_DRIFT`].
+    Right,
+    /// The signs were on their way for too great a part of the time.
+    Unknown,
+}
+
+impl Speed {
+    fn between(first: &Beat, last: &Beat) -> Speed {
+        // Both were written between these.
+        let least = last.asked_ns.saturating_sub(first.heard_ns) as f64;
+        let most = (last.heard_ns - first.asked_ns) as f64;
+        let theirs = last.theirs_ns.saturating_sub(first.theirs_ns) as f64;
+        if theirs < least * (1.0 - MOST_DRIFT) || theirs > most * (1.0 + MOST_DRIFT) {
+            Speed::Wrong(theirs / least.midpoint(most))
+        } else if most - least < PRECISION * least {
+            Speed::Right
+        } else {
+            Speed::Unknown
+        }
     }
 }
 
@@ -104,10 +133,18 @@ mod tests {
 
     #[test]
     fn a_long_way_takes_a_longer_look() {
-        // There and back twice is 200 ms of uncertainty, 0.5 % of 40 s.
-        assert_eq!(pulse(30, 50 * MS, 0.9).drift(29 * S), None);
-        let found = pulse(50, 50 * MS, 0.9).drift(49 * S).unwrap();
-        assert!((found / 0.9 - 1.0).abs() < 0.005, "{found}");
+        // There and back is 100 ms of uncertainty: more than 2 % of 4 s.
+        assert_eq!(pulse(4, 50 * MS, 0.97).drift(3 * S), None);
+        let found = pulse(50, 50 * MS, 0.97).drift(49 * S).unwrap();
+        assert!((found / 0.97 - 1.0).abs() < 0.02, "{found}");
+    }
+
+    #[test]
+    fn a_sign_that_was_long_on_its_way_hides_nothing() {
+        let mut pulse = pulse(6, MS / 10, 0.97);
+        pulse.ask(7 * S);
+        pulse.hear(77 * S + 7 * S * 97 / 100, 8 * S);
+        assert!(pulse.drift(6 * S + S / 2).is_some());
     }
 
     #[test]
@@ -126,8 +163,7 @@ mod tests {
     fn too_few_signs_of_life_tell_nothing() {
         assert_eq!(Pulse::default().drift(S), None);
         assert_eq!(pulse(0, MS, 0.5).drift(S), None);
-        // None before the time that is asked about.
-        assert_eq!(pulse(10, MS, 0.5).drift(0), None);
+        assert_eq!(pulse(1, 500 * MS, 0.9).drift(S), None);
         let mut silent = Pulse::default();
         silent.hear(1, 2);
         assert_eq!(silent.beats.len(), 0, "without a question");
