@@ -138,6 +138,24 @@ fn root_measured_half_of_the_connections_is_missed_in_the_first_sentence_of_ever
     nothing_is(|| HALF.iter().flat_map(|half| what_is_wrong(&world, half)).collect());
 }
 
+/// On a terminal, after each round.
+#[test]
+fn root_a_running_measurement_names_what_fails_before_what_is_fast() {
+    let Some(world) = world().filter(|_| !World::lacks(&["script"])) else { return };
+    let _turn = turn();
+    let crr = &[("crr", "kind = \"tcp-crr\"\n")];
+    world.write("half.toml", every_second(&Half { workloads: crr, ..HALF[0] }));
+    let mut command = world.command("script");
+    let line = format!("{} bench ./half.toml -o live", world.binary().display());
+    command.args(["-qec", &line, "/dev/null"]).env("COLUMNS", "200");
+    let shown = world.run(command).expect(0).stdout;
+    // Before each headline; behind the last one is the report.
+    let mut before: Vec<&str> = shown.split("  crr refuse: ").collect();
+    before.pop();
+    let blamed = |text: &&str| text.contains("Against routed, refuse fails");
+    assert!(before.len() >= 6 && before.iter().all(blamed), "{shown}");
+}
+
 fn what_is_wrong(world: &World, half: &Half) -> Vec<String> {
     world.write("half.toml", every_second(half));
     let run = hops::bench(world, "out", &["./half.toml"]).unwrap();

@@ -4,7 +4,7 @@ mod fixture;
 
 use weir_record::results::{Cell, Estimate};
 use weir_record::{MetricDef, Run};
-use weir_report::{Terminal, csv_summary, html, markdown, summary, terminal};
+use weir_report::{Terminal, csv_summary, failing as fails, html, markdown, summary, terminal};
 
 fn plain(run: &Run) -> String {
     terminal(run, Terminal { width: 200, color: false })
@@ -64,6 +64,15 @@ fn a_curve_of_the_failures_is_drawn_where_there_are_some() {
     let drawn = |text: &String| ["load: loss", "load, loss"].iter().any(|title| text.contains(title));
     assert!(!pages(&failing("load-1M", "nft-masquerade", 0.0)).iter().any(drawn));
     assert!(pages(&failing("load-1M", "nft-masquerade", 0.3)).iter().all(drawn));
+}
+
+/// While a run is going on.
+#[test]
+fn the_worst_share_of_failures_is_one_line() {
+    let line = |run: &Run| fails(run, run.results.as_ref().unwrap());
+    let found = line(&failing("load-64k", "filled-1k", 0.3)).unwrap();
+    assert!(found.contains("filled-1k fails 30 % of load-64k"), "{found}");
+    assert_eq!(line(&fixture::curves()), None);
 }
 
 #[test]
