@@ -48,8 +48,8 @@ impl Pulse {
     }
 
     /// How fast the agent's clock runs, 0.5 for half as fast as this machine's, if it is for certain another clock. It is
-    /// looked at from the last sign of life before `since_ns` on. Where that does not tell, because the time is too short or a
-    /// sign was long on its way, all the others are used: the latest that is known counts.
+    /// looked at from the last sign of life before `since_ns` on. If that does not tell, because the time is too short or a sign
+    /// was long on its way, all the others are used: the latest that is known counts.
     pub(super) fn drift(&self, since_ns: u64) -> Option<f64> {
         for (n, last) in self.beats.iter().rev().enumerate() {
             let earlier = || self.beats.iter().rev().skip(n + 1);
