@@ -1,5 +1,6 @@
 //! The results of experiments, without any judgement.
 
+mod crafted;
 mod idle;
 mod ipv6;
 mod opening;
@@ -11,6 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use crafted::{Craft, CraftedError};
 pub use idle::{Afterwards, Idle, IdleTry, Met, PortReuse, Refresh};
 pub use ipv6::Ipv6Path;
 pub use opening::{FirstPackets, NewMappings};
@@ -48,6 +50,8 @@ pub struct Observations {
     pub icmp_query: Option<IcmpQuery>,
     /// ICMP errors about packets of UDP, TCP and ICMP.
     pub icmp_errors: Option<Vec<IcmpError>>,
+    /// ICMP errors that are damaged, cut short, or about no mapping.
+    pub crafted_errors: Option<Vec<CraftedError>>,
     /// Fields of the IP header.
     pub ip_fields: Option<[IpFields; 2]>,
     /// Fragments of UDP datagrams.

@@ -30,6 +30,7 @@ pub(crate) const PUBLISHED: &str = "published-ports";
 pub(crate) const EXHAUSTION: &str = "udp-exhaustion";
 pub(crate) const FIRST_PACKETS: &str = "udp-first-packets";
 /// Those of one version of IP.
+pub(crate) const CRAFTED_ERRORS: &str = "icmp-crafted-errors";
 pub(crate) const IPV6: &str = "ipv6-path";
 pub(crate) const IDENTIFICATION: &str = "ip-identification";
 /// Those of raw packets, which need no second inside host.
@@ -166,8 +167,8 @@ impl<'a> Session<'a> {
             // No packet asks a published port's gateway for a port.
             EXHAUSTION | FIRST_PACKETS => !published,
             IPV6 => self.is_ipv6(),
-            // Only fragments of IPv6 have one.
-            IDENTIFICATION => !self.is_ipv6(),
+            // Headers of IPv6 have no checksum, and only its fragments have an identification.
+            CRAFTED_ERRORS | IDENTIFICATION => !self.is_ipv6(),
             _ => true,
         };
         fits && self.ends.makes(experiment)

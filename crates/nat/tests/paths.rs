@@ -159,6 +159,9 @@ fn without_any_icmp_only_its_rows_fail() {
         "icmp-error-out",
         "icmp-error-hairpin",
         "tcp-icmp-error-in",
+        "icmp-error-quote-options",
+        "icmp-error-quote-unchecked",
+        "icmp-error-short-quote",
         "udp-too-long",
     ];
     assert_eq!(failing, expected);

@@ -269,7 +269,7 @@ fn compare(about: About, trip: &Trip, sent: (u8, u8), expected: &Expected) -> Ic
 }
 
 /// Source and destination of a quoted packet; the identifier of an echo request stands for both ports.
-fn endpoints(inner: &Packet) -> Option<(SocketAddr, SocketAddr)> {
+pub(super) fn endpoints(inner: &Packet) -> Option<(SocketAddr, SocketAddr)> {
     if let Some(Icmp::Echo { reply: false, identifier, .. }) = inner.quoted_icmp() {
         let ends = [inner.header.source, inner.header.destination];
         return Some(ends.map(|address| SocketAddr::new(address, identifier)).into());

@@ -1,5 +1,6 @@
 //! The packets that are sent, and what is kept of those that come out.
 
+mod crafted;
 mod exhaustion;
 mod filtering;
 mod hairpin;
@@ -20,8 +21,8 @@ use std::io;
 pub use idle::{bracket, longest_left};
 
 use crate::session::{
-    CARRIAGE, EXHAUSTION, FIRST_PACKETS, FRAGMENTS, ICMP_ERRORS, ICMP_QUERY, IDENTIFICATION, IDLE, IP_FIELDS,
-    IPV6, OTHER_PROTOCOLS, OVERLAPPING, PUBLISHED, SEQUENCE, SIMULTANEOUS, Session,
+    CARRIAGE, CRAFTED_ERRORS, EXHAUSTION, FIRST_PACKETS, FRAGMENTS, ICMP_ERRORS, ICMP_QUERY, IDENTIFICATION,
+    IDLE, IP_FIELDS, IPV6, OTHER_PROTOCOLS, OVERLAPPING, PUBLISHED, SEQUENCE, SIMULTANEOUS, Session,
 };
 use crate::{Earlier, Ends, Observations, Progress};
 
@@ -57,6 +58,7 @@ const EXPERIMENTS: &[Named] = &[
     Named("tcp-moved", mapping::tcp_moved, &["tcp-port-randomness", "tcp-pooling"]),
     Named(ICMP_QUERY, icmp::query, &["icmp-query", "icmp-query-mapping"]),
     Named(ICMP_ERRORS, icmp::errors, &[]),
+    Named(CRAFTED_ERRORS, crafted::errors, &[]),
     Named(IP_FIELDS, ip::fields, &["ip-ttl", "ip-dscp-ecn", "ip-dont-fragment"]),
     Named(IDENTIFICATION, ip::identification, &["ip-identification"]),
     Named(FRAGMENTS, ip::fragments, &[]),

@@ -4,6 +4,7 @@
 
 mod afterwards;
 mod carriage;
+mod crafted;
 mod exhaustion;
 mod icmp;
 mod ip;
@@ -221,6 +222,7 @@ pub const ROWS: &[&[Row]] = &[
     tcp::ROWS,
     carriage::ROWS,
     icmp::ROWS,
+    crafted::ROWS,
     ip::ROWS,
     exhaustion::ROWS,
     reuse::ROWS,

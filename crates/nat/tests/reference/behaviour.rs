@@ -188,10 +188,22 @@ pub(crate) enum Defect {
     SequenceChecked,
     /// Such segments leave with the inside address.
     SequenceLeaks,
+    /// ICMP errors with a wrong checksum pass, and get a right one.
+    BadErrorsPass,
+    /// ICMP errors that quote an IP header with a wrong checksum pass.
+    BadQuotesPass,
+    /// ICMP errors are dropped if they quote a datagram with a wrong checksum.
+    QuotesChecked,
+    /// They are dropped if they quote an IP header with options.
+    QuoteOptionsUnread,
+    /// They are dropped if they quote less than the whole datagram.
+    ShortQuotesDropped,
+    /// ICMP errors about no mapping go to the first inside host.
+    UnmappedErrorsPass,
 }
 
 impl Defect {
-    pub(crate) const ALL: [Defect; 69] = [
+    pub(crate) const ALL: [Defect; 75] = [
         Defect::PortsOverlap,
         Defect::PortsOverload,
         Defect::PoolArbitrary,
@@ -261,6 +273,12 @@ impl Defect {
         Defect::SequenceLeaks,
         Defect::FirstPacketsLost,
         Defect::FirstPacketsSplit,
+        Defect::BadErrorsPass,
+        Defect::BadQuotesPass,
+        Defect::QuotesChecked,
+        Defect::QuoteOptionsUnread,
+        Defect::ShortQuotesDropped,
+        Defect::UnmappedErrorsPass,
     ];
 }
 

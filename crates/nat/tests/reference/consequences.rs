@@ -89,6 +89,9 @@ fn icmp_and_ip(defect: Defect) -> &'static [(&'static str, Compliance)] {
                     ("tcp-icmp-error-in", Compliance::Fails),
                     ("icmp-error-hairpin", Compliance::Fails),
                     ("icmp-error-about-query", Compliance::Fails),
+                    ("icmp-error-quote-options", Compliance::Fails),
+                    ("icmp-error-quote-unchecked", Compliance::Fails),
+                    ("icmp-error-short-quote", Compliance::Fails),
                 ];
             }
             &[
@@ -96,6 +99,9 @@ fn icmp_and_ip(defect: Defect) -> &'static [(&'static str, Compliance)] {
                 ("icmp-error-in", Compliance::Fails),
                 ("tcp-icmp-error-in", Compliance::Fails),
                 ("icmp-error-about-query", Compliance::Fails),
+                ("icmp-error-quote-options", Compliance::Fails),
+                ("icmp-error-quote-unchecked", Compliance::Fails),
+                ("icmp-error-short-quote", Compliance::Fails),
             ]
         }
         Defect::ErrorsOutDropped => {
@@ -123,6 +129,12 @@ fn icmp_and_ip(defect: Defect) -> &'static [(&'static str, Compliance)] {
             ("udp-icmp-keeps-mapping", Compliance::Fails),
             ("icmp-error-keeps-query", Compliance::Fails),
         ],
+        Defect::BadErrorsPass => &[("icmp-error-bad-checksum", Compliance::Fails)],
+        Defect::BadQuotesPass => &[("icmp-error-bad-quote", Compliance::Fails)],
+        Defect::QuotesChecked => &[("icmp-error-quote-unchecked", Compliance::Fails)],
+        Defect::QuoteOptionsUnread => &[("icmp-error-quote-options", Compliance::Fails)],
+        Defect::ShortQuotesDropped => &[("icmp-error-short-quote", Compliance::Fails)],
+        Defect::UnmappedErrorsPass => &[("icmp-error-unmapped", Compliance::Fails)],
         Defect::FragmentsDropped | Defect::FragmentsLeaked => {
             &[("udp-fragments-in-order", Compliance::Fails), ("udp-fragments-reversed", Compliance::Fails)]
         }

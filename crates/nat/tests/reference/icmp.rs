@@ -4,14 +4,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use weir_nat::{Packet, Side};
-use weir_wire::{Icmp, protocol};
+use weir_wire::{Icmp, Udp, protocol};
 
+use super::behaviour::FIRST_HOST;
 use super::rewrite::{Checksum, rewritten};
 use super::{Defect, Output, Reference};
 
 impl Reference {
     pub(super) fn icmp(&mut self, now: Duration, side: Side, packet: Packet) -> Output {
-        match packet.icmp_message() {
+        let unsound = packet.quoted_icmp().filter(|_| self.has(Defect::BadErrorsPass));
+        match packet.icmp_message().or(unsound) {
             Some(Icmp::Echo { reply, identifier, sequence, data }) => {
                 self.echo(now, side, &packet, (reply, identifier, sequence, data))
             }
@@ -60,7 +62,9 @@ impl Reference {
             Side::Outside => Defect::ErrorsInDropped,
         };
         let Some(quote) = message.quote().filter(|_| !self.has(dropped)) else { return Vec::new() };
-        let Some(inner) = Packet::read_quoted(quote) else { return Vec::new() };
+        let Some(inner) = Packet::read_quoted(quote).filter(|inner| self.accepts(quote, inner)) else {
+            return Vec::new();
+        };
         if inner.is_icmp() {
             return self.error_about_query(now, packet, message, &inner);
         }
@@ -73,7 +77,7 @@ impl Reference {
             Side::Inside => self.table.find_receiver(transport, to),
             Side::Outside => self.table.find_sender(transport, from, to),
         };
-        let Some(found) = found else { return Vec::new() };
+        let Some(found) = found else { return self.unmapped_error(side, packet, message) };
         let mapping = self.table.get(found).clone();
         let update = if self.has(Defect::InnerChecksumStale) { Checksum::Stale } else { Checksum::Updated };
         let inner = match side {
@@ -95,6 +99,30 @@ impl Reference {
         let source = if kept { packet.header.source } else { mapping.outside.ip() };
         let error = Packet::icmp(source, packet.header.destination, &requoted(message, &bytes));
         vec![(Side::Outside, like(packet, error))]
+    }
+
+    /// Whether the quote of an error is as RFC 5508 section 4.1 asks, but for the defects.
+    fn accepts(&self, quote: &[u8], inner: &Packet) -> bool {
+        let header = inner.header;
+        let is_sound = || {
+            header.protocol != protocol::UDP
+                || Udp::is_sound(header.source, header.destination, &inner.payload)
+        };
+        // Version and length of a header of IPv4 without options.
+        let has_options = !header.source.is_ipv6() && quote[0] != 0x45;
+        let whole = Udp::read(&inner.payload).is_ok();
+        (self.has(Defect::BadQuotesPass) || Packet::header_is_sound(quote))
+            && !(self.has(Defect::QuotesChecked) && whole && !is_sound())
+            && !(self.has(Defect::QuoteOptionsUnread) && has_options)
+            && !(self.has(Defect::ShortQuotesDropped) && header.protocol == protocol::UDP && !whole)
+    }
+
+    /// An error about a packet that was never sent.
+    fn unmapped_error(&self, side: Side, packet: &Packet, message: &Icmp<'_>) -> Output {
+        if side == Side::Inside || !self.has(Defect::UnmappedErrorsPass) {
+            return Vec::new();
+        }
+        vec![(Side::Inside, like(packet, Packet::icmp(packet.header.source, FIRST_HOST, message)))]
     }
 
     /// An error from outside about an echo request. The request's checksum is updated whatever the defects: where identifiers are
