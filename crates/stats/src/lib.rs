@@ -14,6 +14,7 @@
 //! | [`two_sample`] | the same for two runs made at different times |
 //! | [`mod@verdict`] | what may be said about it in words |
 //! | [`fisher`] | is one share greater than another |
+//! | [`rates`] | did events become more frequent |
 //! | [`loss`] | interval of a loss ratio |
 //! | [`stop`] | are there enough rounds |
 //! | [`repeats`] | does a path jump from one trial to the next, more than the noise inside them explains |
@@ -29,6 +30,7 @@ pub mod loss;
 pub mod mlrsearch;
 pub mod order;
 pub mod quantiles;
+pub mod rates;
 pub mod repeats;
 pub mod resample;
 pub mod search;
