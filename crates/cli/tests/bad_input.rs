@@ -211,6 +211,50 @@ fn records_that_are_none_are_refused() {
     }
 }
 
+#[test]
+fn reports_to_compare_with_that_are_none_are_refused_before_the_window() {
+    let world = World::plain(WEIR);
+    for (name, text) in [
+        ("garbage.json", &b"\xff\x00garbage"[..]),
+        ("empty.json", b""),
+        ("page.txt", b"this machine, watched for 10.0 s\n"),
+        ("evidence.json", br#"{"version": 1, "window_s": 1.0}"#),
+        ("mtu.json", br#"{"schema": "weir.mtu/1"}"#),
+        ("future.json", br#"{"schema": "weir.doctor/2"}"#),
+        ("short.json", br#"{"schema": "weir.doctor/1", "window_s": 10.0}"#),
+        ("cut.json", br#"{"schema": "weir.doctor/1", "window_s": 10"#),
+    ] {
+        world.write(name, text);
+    }
+    let own = [
+        "garbage.json",
+        "empty.json",
+        "page.txt",
+        "evidence.json",
+        "mtu.json",
+        "future.json",
+        "short.json",
+        "cut.json",
+    ];
+    let remedy = "; pass the output of `weir doctor --json`";
+    let cases: [(&str, &[&str]); 9] = [
+        ("garbage.json", &["cannot read garbage.json", "UTF-8"]),
+        ("empty.json", &["cannot compare with empty.json: it is empty", remedy]),
+        ("page.txt", &["cannot compare with page.txt: not JSON", remedy]),
+        ("evidence.json", &["no key \"schema\" with the value \"weir.doctor/1\"", remedy]),
+        ("mtu.json", &["its schema is \"weir.mtu/1\", not \"weir.doctor/1\"", remedy]),
+        ("future.json", &["its schema is \"weir.doctor/2\"", remedy]),
+        ("short.json", &["short.json: missing field", remedy]),
+        ("cut.json", &["cut.json: not JSON: EOF", remedy]),
+        ("missing.json", &["cannot read missing.json", "No such file"]),
+    ];
+    for (file, words) in cases {
+        // A window of a day would not end.
+        let outcome = world.run(world.weir(&["doctor", "--for", "1d", "--before", file]));
+        assert_refused(&world, &own, outcome, 2, words);
+    }
+}
+
 /// A real host of that address, as both ends of `path`.
 fn on_hosts(host: &str) -> String {
     let testbed = format!(

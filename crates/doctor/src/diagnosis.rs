@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use weir_text::order;
 
 use crate::causes::{self, is_noise};
+use crate::comparison::Since;
 use crate::evidence::{Cost, Evidence, Interface, Namespace, Plane, Sight};
 use crate::finding::{Claim, Confidence, Fact, Finding, Severity, severity_of_loss};
 
@@ -36,6 +37,9 @@ pub struct Diagnosis {
     pub evidence_sources: BTreeMap<Plane, Sight>,
     /// The cost of the examination.
     pub cost: Cost,
+    /// The comparison with an earlier report; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Since>,
 }
 
 /// Packets lost in the window.
@@ -115,6 +119,7 @@ pub fn diagnose(evidence: &Evidence) -> Diagnosis {
         balance: evidence.namespaces.iter().map(|n| balance(evidence, n)).collect(),
         evidence_sources: evidence.planes.clone(),
         cost: evidence.cost.clone(),
+        since: None,
     }
 }
 

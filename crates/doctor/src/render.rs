@@ -1,5 +1,7 @@
 //! A diagnosis as a page that is read in a minute, and a cause as a page of its own.
 
+mod since;
+
 use std::fmt::Write as _;
 
 use weir_text::layout::Terminal;
@@ -18,6 +20,9 @@ const FACTS: usize = 5;
 /// The page. `place` says what was looked at.
 pub fn render(diagnosis: &Diagnosis, place: &str, look: Terminal) -> String {
     let mut page = Page::new(look);
+    if let Some(comparison) = &diagnosis.since {
+        since::show(&mut page, comparison);
+    }
     let (notes, told): (Vec<_>, Vec<_>) =
         diagnosis.findings.iter().partition(|f| f.severity == Severity::Note);
     page.section(&format!("{place}, watched for {:.1} s", diagnosis.window_s));

@@ -36,6 +36,9 @@ pub(crate) struct DoctorArgs {
     /// Run this load by the shell; its end also ends the window
     #[arg(long = "command", value_name = "COMMAND")]
     pub(crate) load: Option<String>,
+    /// Compare with FILE, an earlier `weir doctor --json` report (- for standard input): better, worse, or not comparable
+    #[arg(long, value_name = "FILE")]
+    pub(crate) before: Option<String>,
     /// Exit with 3 on a finding of this severity or above
     #[arg(long, value_enum, default_value_t = FailOn::Never, value_name = "SEVERITY")]
     pub(crate) fail_on: FailOn,

@@ -1,6 +1,8 @@
 //! `weir doctor`.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::Stdio;
@@ -11,12 +13,13 @@ use weir_doctor::collect::{OpenWindow, Options, Scope};
 use weir_doctor::diagnosis::{Diagnosis, UNEXPLAINED, diagnose};
 use weir_doctor::evidence::{Evidence, Plane, Sight};
 use weir_doctor::finding::Severity;
-use weir_doctor::{explain, explain_unexplained, list, render};
+use weir_doctor::{explain, explain_unexplained, list, render, since};
 use weir_sys::process::{Process, spawn};
 use weir_sys::{NetNs, Stop};
+use weir_tune::LARGEST_FINDINGS;
 
 use crate::args::{DoctorArgs, DoctorCommand, FailOn};
-use crate::documents::{print_json, print_line};
+use crate::documents::{Kind, print_json, print_line};
 use crate::exit::{CommandResult, Failure, NOT_MET};
 use crate::output::{Color, print, width};
 use crate::talk;
@@ -50,10 +53,11 @@ fn find(id: &str) -> Result<&'static causes::Cause, Failure> {
 /// The windows: one, or one after the other with `--watch`.
 fn watch(args: &DoctorArgs, color: Color) -> CommandResult {
     let stop = super::stop_on_signals()?;
+    let before = args.before.as_deref().map(earlier).transpose()?;
     let mut worst = None;
     loop {
         let began = Instant::now();
-        let diagnosis = match &args.read {
+        let mut diagnosis = match &args.read {
             Some(path) => diagnose(&stored(path)?),
             None => {
                 let evidence = look(args, args.window, &stop)?;
@@ -64,6 +68,9 @@ fn watch(args: &DoctorArgs, color: Color) -> CommandResult {
                 diagnose(&evidence)
             }
         };
+        if let Some((name, report)) = &before {
+            diagnosis.since = Some(since::compare(name, report, &diagnosis));
+        }
         worst = worst.max(diagnosis.worst());
         tell(args, &diagnosis, color)?;
         let Some(every) = args.watch.every else { break };
@@ -181,10 +188,34 @@ fn hidden(names: &[String]) -> Result<BTreeSet<Plane>, Failure> {
 
 fn stored(path: &Path) -> Result<Evidence, Failure> {
     let name = path.display();
-    let text =
-        std::fs::read_to_string(path).map_err(|e| Failure::usage(format!("cannot read {name}: {e}")))?;
+    let text = fs::read_to_string(path).map_err(|e| Failure::usage(format!("cannot read {name}: {e}")))?;
     serde_json::from_str(&text)
         .map_err(|e| Failure::usage(format!("cannot read {name}: not written by `weir doctor --save`: {e}")))
+}
+
+/// Name and contents of the report of `--before`.
+fn earlier(path: &str) -> Result<(String, Diagnosis), Failure> {
+    let (name, text) = read_report(path)?;
+    let report = since::read(&text, &Kind::Doctor.mark()).map_err(|why| {
+        Failure::usage(format!("cannot compare with {name}: {why}; pass the output of `weir doctor --json`"))
+    })?;
+    Ok((name, report))
+}
+
+/// Name and text of a report of `weir doctor --json`; `-` is standard input.
+pub(super) fn read_report(path: &str) -> Result<(String, String), Failure> {
+    let name = if path == "-" { "standard input" } else { path };
+    let unreadable = |e: io::Error| Failure::usage(format!("cannot read {name}: {e}"));
+    let source: Box<dyn Read> =
+        if path == "-" { Box::new(io::stdin()) } else { Box::new(fs::File::open(path).map_err(unreadable)?) };
+    let mut text = String::new();
+    source.take(LARGEST_FINDINGS + 1).read_to_string(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > LARGEST_FINDINGS {
+        return Err(Failure::usage(format!(
+            "{name} has more than {LARGEST_FINDINGS} bytes: pass one report, such as the last line of --watch --json"
+        )));
+    }
+    Ok((name.to_owned(), text))
 }
 
 fn save(path: &Path, evidence: &Evidence) -> CommandResult {

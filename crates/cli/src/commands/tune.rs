@@ -4,17 +4,14 @@ mod fastpath;
 mod ports;
 mod prove;
 
-use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::process::Command;
 use std::time::Duration;
 
 use weir_guard::{ChangeGuard, Metric, Namespace, Phase, Program, WatchedNumber, Worse};
 use weir_sys::process::run_captured;
 use weir_sys::{NetNs, ProcRoot};
-use weir_tune::{
-    LARGEST_FINDINGS, Profile, Request, TunePlan, TunedHost, View, render_plan, render_set, render_status,
-};
+use weir_tune::{Profile, Request, TunePlan, TunedHost, View, render_plan, render_set, render_status};
 
 use super::conntrack::{namespace, namespace_path};
 use super::on_trial;
@@ -87,7 +84,7 @@ fn make(what: &WhatArgs, trial_s: Option<u64>) -> Result<Made, Failure> {
         ChangeGuard::new(BY).make_way()?;
     }
     let place = place(what.netns.name.as_deref())?;
-    let findings = what.from.as_deref().map(read_findings).transpose()?;
+    let findings = what.from.as_deref().map(super::doctor::read_report).transpose()?;
     let mut set = Vec::new();
     for pair in &what.set {
         let (name, value) =
@@ -140,22 +137,6 @@ fn names(profiles: &[Profile]) -> String {
         return "none".to_owned();
     }
     profiles.iter().map(|profile| profile.name()).collect::<Vec<_>>().join(", ")
-}
-
-/// Name and text of the doctor's findings.
-fn read_findings(path: &str) -> Result<(String, String), Failure> {
-    let name = if path == "-" { "standard input" } else { path };
-    let unreadable = |e: io::Error| Failure::usage(format!("cannot read {name}: {e}"));
-    let source: Box<dyn Read> =
-        if path == "-" { Box::new(io::stdin()) } else { Box::new(fs::File::open(path).map_err(unreadable)?) };
-    let mut text = String::new();
-    source.take(LARGEST_FINDINGS + 1).read_to_string(&mut text).map_err(unreadable)?;
-    if text.len() as u64 > LARGEST_FINDINGS {
-        return Err(Failure::usage(format!(
-            "{name} has more than {LARGEST_FINDINGS} bytes: no diagnosis is that long"
-        )));
-    }
-    Ok((name.to_owned(), text))
 }
 
 fn page(plan: &TunePlan, next: &str) -> String {
