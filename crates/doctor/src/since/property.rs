@@ -117,7 +117,7 @@ fn impair(random: &mut ChaCha8Rng, how: Impairment, before: &Diagnosis, now: &mu
         }
         Impairment::CutOnePlace => {
             let matters = |f: &&Finding| f.severity > Severity::Note;
-            let Some(found) = before.findings.iter().filter(matters).next_back() else { return false };
+            let Some(found) = before.findings.iter().rfind(matters) else { return false };
             let at = before.balance.iter().position(|b| b.place == found.place).unwrap();
             now.balance[at].delivered = before.balance[at].delivered;
             cut(&mut now.balance[at], left);
