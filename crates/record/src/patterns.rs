@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use weir_stats::repeats::{Components, Level, Repeatability};
 use weir_stats::{Comparison, Verdict};
 
-use crate::results::Reserve;
+use crate::reserve::Reserve;
 
 /// Which workloads stand in the two columns of the table of patterns.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -7,6 +7,7 @@ use weir_stats::{Comparison, Verdict};
 
 use crate::fault::FaultCode;
 use crate::patterns::Patterns;
+use crate::reserve::Reserve;
 
 /// A value with its interval over the valid trials of one cell. Units are the metric's.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -94,16 +95,6 @@ pub struct WorkloadComparison {
     #[serde(with = "unbounded")]
     #[schemars(with = "Vec<Number>")]
     pub per_round: Vec<f64>,
-}
-
-/// Why the side that a comparison is made with is no winner, though the judged side is worse.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Reserve {
-    /// It fails more operations.
-    FailsMore,
-    /// More of its trials are void.
-    VoidMore,
 }
 
 /// How often a fault was seen.

@@ -1,7 +1,6 @@
 //! Verdicts, endings and faults in words. The words claim only what the figures allow.
 
-use weir_record::results::Reserve;
-use weir_record::{Better, FaultCode, MetricDef, Scale, Status, Unit};
+use weir_record::{Better, FaultCode, MetricDef, Reserve, Scale, Status, Unit};
 use weir_stats::{Comparison, Verdict};
 
 use crate::units::{bracket, decimals, decimals_for_digits, number, percent, quantity};

@@ -4,8 +4,8 @@
 //! the machine to the others. So a variant that fails more of a workload's operations than the baseline is better in nothing of
 //! it; neither is one whose trials are void more often, since those that are left may be its lucky ones.
 
-use weir_record::results::{Cell, Reserve, Results, VoidBias};
-use weir_record::{Better, MetricDef, Run, VariantInfo, WorkloadInfo};
+use weir_record::results::{Cell, Results, VoidBias};
+use weir_record::{Better, MetricDef, Reserve, Run, VariantInfo, WorkloadInfo};
 use weir_stats::Verdict;
 use weir_stats::fisher::more_void;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use weir_record::results::{Reserve, Results, WorkloadComparison};
+use weir_record::results::{Results, WorkloadComparison};
 use weir_record::*;
 use weir_stats::{Histogram, Verdict};
 

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use weir_record::results::Reserve;
 use weir_record::*;
 use weir_stats::Verdict;
 use weir_stats::repeats::Repeatability;
