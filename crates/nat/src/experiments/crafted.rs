@@ -66,6 +66,7 @@ fn error(session: &mut Session<'_>, craft: Craft) -> io::Result<Option<CraftedEr
         craft,
         arrived: trip.arrived.is_some(),
         inner: found == Some((inside, far)),
+        sound: trip.arrived.as_ref().is_some_and(|arrival| arrival.packet.icmp_message().is_some()),
         answered: trip.others.iter().any(|other| answers(other, far)),
         sure: trip.is_sure() && is_told,
     }))

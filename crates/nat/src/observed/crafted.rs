@@ -42,6 +42,8 @@ pub struct CraftedError {
     pub arrived: bool,
     /// It quotes the endpoints that the inside host knows.
     pub inner: bool,
+    /// Its own checksum was right when it arrived.
+    pub sound: bool,
     /// The NAT answered it.
     pub answered: bool,
     /// The path carried a control packet, where it did not arrive.

@@ -1,8 +1,8 @@
 //! ICMP errors that are damaged, cut short, or about no mapping: RFC 5508.
 
-use super::judge::{fails, made, meets, not_sure, translates, vanished};
+use super::judge::{fails, is, made, meets, not_sure, translates, vanished};
 use super::verdicts::Judged;
-use super::{Group, Level, Row};
+use super::{Compliance, Confidence, Group, Level, Row};
 use crate::Observations;
 use crate::observed::{Craft, CraftedError};
 
@@ -96,6 +96,9 @@ fn seen(o: &Observations, craft: Craft) -> Result<CraftedError, super::Judgement
 fn dropped(o: &Observations, craft: Craft) -> Judged {
     Ok(match seen(o, craft)? {
         CraftedError { arrived: false, .. } => meets("dropped"),
+        CraftedError { sound: false, .. } => {
+            is(Compliance::Partly, Confidence::High, "arrives inside with its wrong checksum: hosts drop it")
+        }
         CraftedError { inner: true, .. } => fails("arrives inside, reverted as if it were sound"),
         _ => fails("arrives inside"),
     })
