@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::delays::Censored;
-use crate::order::{median, quantile};
+use crate::order::{median, median_interval, quantile};
 use crate::signed_rank::{self, LEAST_ROUNDS};
 use crate::unbounded::Number;
 
@@ -64,10 +64,10 @@ impl Comparison {
         let (above, below) = (signed_rank::test(low).p_greater, signed_rank::test(high).p_less);
         let p = (2.0 * above.min(below)).min(1.0);
         let (least, most) = (signed_rank::hodges_lehmann(low)?, signed_rank::hodges_lehmann(high)?);
-        let interval = signed_rank::interval(low).zip(signed_rank::interval(high));
+        let interval = effects.interval();
         Some(Comparison {
             estimate: back(if least > 0.0 { least } else { most.min(0.0) }),
-            interval: interval.map(|((low, _), (_, high))| (back(low), back(high))),
+            interval: interval.map(|(low, high)| (back(low), back(high))),
             n: low.len(),
             p,
             p_holm: p,
@@ -92,6 +92,18 @@ impl Effects {
 
     fn high(&self) -> &[f64] {
         self.high.as_deref().unwrap_or(&self.low)
+    }
+
+    /// The signed-rank interval. Effects that are infinite, or may be, take the highest ranks on one side, so that the others are
+    /// not symmetric around the median as signed ranks ask. The interval then spans that of the order statistics, too, which asks
+    /// for nothing: without it, 87 to 93 % covered the truth where just under half of the operations fail.
+    fn interval(&self) -> Option<(f64, f64)> {
+        let (low, high) = (signed_rank::interval(&self.low)?.0, signed_rank::interval(self.high())?.1);
+        if self.low.iter().chain(self.high()).all(|effect| effect.is_finite()) {
+            return Some((low, high));
+        }
+        let (least, most) = (median_interval(&self.low)?.0, median_interval(self.high())?.1);
+        Some((low.min(least), high.max(most)))
     }
 }
 
