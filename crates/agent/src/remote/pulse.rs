@@ -135,8 +135,10 @@ mod tests {
     fn a_long_way_takes_a_longer_look() {
         // There and back is 100 ms of uncertainty: more than 2 % of 4 s.
         assert_eq!(pulse(4, 50 * MS, 0.97).drift(3 * S), None);
-        let found = pulse(50, 50 * MS, 0.97).drift(49 * S).unwrap();
-        assert!((found / 0.97 - 1.0).abs() < 0.02, "{found}");
+        for (seconds, speed) in [(50, 0.97), (50, 0.9), (30, 0.9)] {
+            let found = pulse(seconds, 50 * MS, speed).drift((seconds - 1) * S).unwrap();
+            assert!((found / speed - 1.0).abs() < 0.005, "{found} of {speed}");
+        }
     }
 
     #[test]
@@ -164,6 +166,9 @@ mod tests {
         assert_eq!(Pulse::default().drift(S), None);
         assert_eq!(pulse(0, MS, 0.5).drift(S), None);
         assert_eq!(pulse(1, 500 * MS, 0.9).drift(S), None);
+        // None before the time that is asked about: those within it tell.
+        let found = pulse(10, MS, 0.5).drift(0).unwrap();
+        assert!((found / 0.5 - 1.0).abs() < 0.005, "{found}");
         let mut silent = Pulse::default();
         silent.hear(1, 2);
         assert_eq!(silent.beats.len(), 0, "without a question");
