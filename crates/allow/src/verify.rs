@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use weir_prefix::{Address, Ranges};
+use weir_text::order;
 
 use crate::Error;
 use crate::policy::Policy;
@@ -25,7 +26,7 @@ pub(crate) fn samples(policy: &Policy, ranges: usize) -> Vec<IpAddr> {
         addresses.extend(text.parse::<IpAddr>());
     }
     addresses.retain(|address| policy.verdict(*address).class.is_some());
-    addresses.sort_unstable();
+    order::by_key(&mut addresses, |address| *address);
     addresses.dedup();
     addresses
 }

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use foldhash::fast::RandomState;
+use weir_text::order;
 
 /// A key with its count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,21 +109,31 @@ impl<K: Copy + Eq + Hash + Ord> Top<K> {
 
     /// The `n` most frequent, highest count first, equal ones by key.
     pub fn highest(&self, n: usize) -> Vec<TopEntry<K>> {
-        let mut all: Vec<&TopEntry<K>> = self.places.iter().collect();
-        let order = |a: &&TopEntry<K>, b: &&TopEntry<K>| b.count.cmp(&a.count).then(a.key.cmp(&b.key));
-        if n < all.len() {
-            all.select_nth_unstable_by(n, order);
-            all.truncate(n);
-        }
-        all.sort_unstable_by(order);
-        all.into_iter().copied().collect()
+        let least = nth_highest(self.places.iter().map(|place| place.count).collect(), n);
+        let mut all: Vec<&TopEntry<K>> = self.places.iter().filter(|place| place.count >= least).collect();
+        order::by(&mut all, |a, b| b.count.cmp(&a.count).then(a.key.cmp(&b.key)));
+        all.into_iter().take(n).copied().collect()
     }
+}
+
+/// The `n`th of the counts, the highest one first; 0 if there are fewer. For counts alone: one for every key would be compiled again.
+fn nth_highest(mut counts: Vec<u64>, n: usize) -> u64 {
+    match n.checked_sub(1).filter(|at| *at < counts.len()) {
+        Some(at) => *counts.select_nth_unstable_by(at, |a, b| b.cmp(a)).1,
+        None => 0,
+    }
+}
+
+/// The places of the counts, the lowest one first.
+fn ascending(counts: &[u64]) -> Vec<u32> {
+    let mut places: Vec<u32> = (0..counts.len() as u32).collect();
+    places.sort_unstable_by_key(|place| counts[*place as usize]);
+    places
 }
 
 impl Ranks {
     fn of<K>(places: &[TopEntry<K>]) -> Self {
-        let mut order: Vec<u32> = (0..places.len() as u32).collect();
-        order.sort_unstable_by_key(|p| places[*p as usize].count);
+        let order = ascending(&places.iter().map(|place| place.count).collect::<Vec<_>>());
         let mut rank = vec![0; places.len()];
         let mut last = HashMap::default();
         for (at, place) in order.iter().enumerate() {

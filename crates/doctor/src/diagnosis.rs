@@ -1,6 +1,6 @@
 //! Findings set against each other and against the whole of what was lost.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -234,7 +234,7 @@ fn unexplained(evidence: &Evidence, lost: Lost) -> Option<Finding> {
 }
 
 fn balance(evidence: &Evidence, namespace: &Namespace) -> Balance {
-    let masters: BTreeSet<u32> = namespace.interfaces.iter().filter_map(|i| i.master).collect();
+    let masters = order::set(namespace.interfaces.iter().filter_map(|i| i.master));
     let edges = namespace.interfaces.iter().filter(|i| i.name != "lo" && !masters.contains(&i.index));
     let (mut received, mut sent) = (0, 0);
     for interface in edges {

@@ -147,7 +147,7 @@ fn judge(changes: &[FindingChange], traffic: &Traffic<'_>, unlike: &[String]) ->
     let matters = |c: &&FindingChange| {
         c.counts || c.before.into_iter().chain(c.after).any(|h| h.severity > Severity::Note)
     };
-    let found: BTreeSet<&str> = changes.iter().filter(matters).map(|c| c.place.as_str()).collect();
+    let found: BTreeSet<&str> = order::set(changes.iter().filter(matters).map(|c| c.place.as_str()));
     let fell = traffic.fell(&found);
     let loses = traffic.loses_more();
     let grew = |c: &FindingChange| c.change == HowChanged::More && !c.counts;

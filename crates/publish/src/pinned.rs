@@ -4,7 +4,6 @@
 //! has the old program or the new one, never none. If a kill interrupts this, [`state`] shows that the result is incomplete;
 //! [`load`] and [`unload`] start from any state.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,6 +14,7 @@ use weir_bpf::{
     tcx_programs,
 };
 use weir_gate::{Kind, Moment, Pinned as Gated};
+use weir_text::order;
 
 use crate::mapping::read_back;
 use crate::publish::{OBJECT, counted, named};
@@ -401,7 +401,7 @@ pub fn alive(wanted: &Wanted) -> Result<Option<Wanted>> {
 /// If the kernel does not tell.
 pub fn loaded() -> Result<Vec<Pinned>> {
     let found = find()?;
-    let containers: BTreeSet<u32> = found.effective().map(|(link, _)| link.container).collect();
+    let containers = order::set(found.effective().map(|(link, _)| link.container));
     Ok(containers.into_iter().map(|container| pinned(&found, container)).collect())
 }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use weir_netlink::{Asking, Link, RouteKind, Rtnetlink};
 use weir_sys::{ProcRoot, sysctl};
+use weir_text::order;
 
 use crate::{Error, Links, Result};
 
@@ -162,7 +163,7 @@ pub(crate) fn global(link: &Link, ipv6: bool) -> Vec<IpAddr> {
         IpAddr::V4(a) => !ipv6 && !a.is_link_local() && !a.is_loopback(),
         IpAddr::V6(a) => ipv6 && !a.is_unicast_link_local() && !a.is_loopback(),
     });
-    found.sort_unstable();
+    order::by_key(&mut found, |address| *address);
     found.dedup();
     found
 }

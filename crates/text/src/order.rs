@@ -5,7 +5,7 @@
 //! standard library's.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Sorts as [`slice::sort_by`] does: stable, so equal items keep their order.
 pub fn by<T>(items: &mut [T], mut compare: impl FnMut(&T, &T) -> Ordering) {
@@ -26,6 +26,13 @@ pub fn map<K: Ord, V>(pairs: impl IntoIterator<Item = (K, V)>) -> BTreeMap<K, V>
     let mut map = BTreeMap::new();
     map.extend(pairs);
     map
+}
+
+/// The same of items, each of them once.
+pub fn set<T: Ord>(items: impl IntoIterator<Item = T>) -> BTreeSet<T> {
+    let mut set = BTreeSet::new();
+    set.extend(items);
+    set
 }
 
 /// The places 0 to `len`, sorted by what they hold. Not inlined: it holds the only copy of the sort.
@@ -80,7 +87,8 @@ mod tests {
         }
 
         #[test]
-        fn a_map_is_the_collected_one(pairs in prop::collection::vec((0_u8..20, any::<u8>()), 0..50)) {
+        fn maps_and_sets_are_the_collected_ones(pairs in prop::collection::vec((0_u8..20, any::<u8>()), 0..50)) {
+            prop_assert_eq!(set(pairs.clone()), pairs.iter().copied().collect());
             prop_assert_eq!(map(pairs.clone()), pairs.into_iter().collect());
         }
     }

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use weir_probe::{Config, Limits, NatPorts, Note, Server};
+use weir_text::order;
 
 use super::probe::key_of;
 use crate::args::probe::ServeArgs;
@@ -60,7 +61,7 @@ pub(crate) fn run(args: &ServeArgs) -> CommandResult {
 /// Addresses and ports of NAT checks, if they are served. Each address must be this host's.
 fn nat_ports(args: &ServeArgs) -> Result<Option<NatPorts>, Failure> {
     let mut addresses = args.nat_addresses.clone();
-    addresses.sort_unstable();
+    order::by_key(&mut addresses, |address| *address);
     addresses.dedup();
     if addresses.is_empty() {
         return Ok(None);

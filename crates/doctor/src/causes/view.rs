@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use weir_text::order;
+
 use crate::evidence::{DropGroup, Evidence, FastPath, Interface, Namespace, Plane, Sample, Tuple};
 use crate::finding::{Claim, Confidence, Fact, Finding, Severity};
 
@@ -141,7 +143,7 @@ impl Taken<'_> {
     pub fn example(&self) -> Option<Tuple> {
         let mut tuples: Vec<Tuple> =
             self.groups.iter().flat_map(|g| &g.samples).filter_map(crate::evidence::Sample::tuple).collect();
-        tuples.sort_unstable();
+        order::by_key(&mut tuples, |tuple| *tuple);
         tuples.chunk_by(|a, b| a == b).max_by_key(|same| same.len()).map(|same| same[0])
     }
 

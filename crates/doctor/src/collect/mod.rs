@@ -22,6 +22,7 @@ use std::io::ErrorKind;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use weir_sys::{NetNs, ProcRoot};
+use weir_text::order;
 
 use crate::evidence::{DropGroup, Evidence, FastPath, FlowEvent, Namespace, Plane, Sight, Tuple, VERSION};
 
@@ -137,7 +138,7 @@ impl OpenWindow {
         let mut passed = self.transit.end(&mut evidence.cost);
         if !matches!(self.options.scope, Scope::Machine) {
             // The programs in the kernel count for every namespace.
-            let inside: BTreeSet<u64> = self.namespaces.iter().map(|(found, _)| found.id).collect();
+            let inside = order::set(self.namespaces.iter().map(|(found, _)| found.id));
             evidence.drops.retain(|d| inside.contains(&d.namespace));
             evidence.flows.retain(|f| inside.contains(&f.namespace));
         }
@@ -173,10 +174,10 @@ impl OpenWindow {
 
 /// Adds those namespaces of which there is nothing but what the programs in the kernel counted.
 fn latecomers(options: &Options, evidence: &mut Evidence) {
-    let known: BTreeSet<u64> = evidence.namespaces.iter().map(|n| n.id).chain([0]).collect();
+    let known = order::set(evidence.namespaces.iter().map(|n| n.id).chain([0]));
     let counted =
         evidence.drops.iter().map(|d| d.namespace).chain(evidence.flows.iter().map(|f| f.namespace));
-    let late: BTreeSet<u64> = counted.filter(|id| !known.contains(id)).collect();
+    let late = order::set(counted.filter(|id| !known.contains(id)));
     for (id, name) in namespaces::late(&options.root, &late) {
         let why = "it was not in sight when the window began";
         let blind = weir_text::order::map(OF_NAMESPACES.iter().map(|plane| (*plane, why.to_owned())));
@@ -352,7 +353,7 @@ impl<'a> Asked<'a> {
         let drops: Vec<_> = evidence.drops.iter().filter(|d| d.namespace == namespace).collect();
         let flows: Vec<_> = evidence.flows.iter().filter(|f| f.namespace == namespace).collect();
         let samples = drops.iter().flat_map(|d| &d.samples);
-        let mut tuples: BTreeSet<_> = samples.filter_map(|s| Some((s.tuple()?, s.came_in))).collect();
+        let mut tuples = order::set(samples.filter_map(|s| Some((s.tuple()?, s.came_in))));
         tuples.extend(flows.iter().filter_map(|f| Some((f.tuple?, 0))));
         Asked { drops, flows, tuples }
     }

@@ -50,7 +50,7 @@ pub(super) struct Values(Vec<(u128, u128)>);
 impl Values {
     pub(super) fn of(spans: impl IntoIterator<Item = (u128, u128)>) -> Self {
         let mut spans: Vec<_> = spans.into_iter().filter(|(first, last)| first <= last).collect();
-        spans.sort_unstable();
+        order::by_key(&mut spans, |span| *span);
         let mut apart: Vec<(u128, u128)> = Vec::new();
         for (first, last) in spans {
             match apart.last_mut() {
@@ -246,7 +246,7 @@ pub(crate) struct MatchedFlows(Option<Vec<Matched>>);
 
 impl MatchedFlows {
     pub(super) fn of(mut all: Vec<Matched>) -> Self {
-        all.sort();
+        order::by(&mut all, Matched::cmp);
         all.dedup();
         let flows = MatchedFlows(Some(all));
         // One that leaves everything to the kernel is no offer.

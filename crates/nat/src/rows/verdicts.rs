@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use weir_text::order;
+
 use super::judge::{
     Dependence, common, does, fails, filtering_class, is, made, mapping_class, meets, not_sure, not_testable,
     strictest, translates,
@@ -53,11 +55,12 @@ pub(super) fn pooling(o: &Observations, ports: &Option<Vec<Translation>>) -> Jud
     translates(o)?;
     let all = made(ports)?;
     let of_host = |host: IpAddr| -> BTreeSet<IpAddr> {
-        all.iter().filter(|t| t.inside.ip() == host).filter_map(|t| t.seen.map(|seen| seen.ip())).collect()
+        let own = all.iter().filter(|t| t.inside.ip() == host);
+        order::set(own.filter_map(|t| t.seen.map(|seen| seen.ip())))
     };
-    let hosts: BTreeSet<IpAddr> = all.iter().map(|t| t.inside.ip()).collect();
+    let hosts = order::set(all.iter().map(|t| t.inside.ip()));
     let pools: Vec<BTreeSet<IpAddr>> = hosts.iter().map(|host| of_host(*host)).collect();
-    let addresses: BTreeSet<IpAddr> = pools.iter().flatten().copied().collect();
+    let addresses = order::set(pools.iter().flatten());
     let widest = pools.iter().map(BTreeSet::len).max().unwrap_or_default();
     Ok(match (addresses.len(), widest) {
         (0, _) => not_sure("no packet arrived"),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use weir_text::order;
 
 use super::ServerEnds;
 use crate::session::{CONTROL_PORT, Session};
@@ -213,7 +214,7 @@ fn judge(
     sure: bool,
 ) -> PortSurvey {
     let outside: Vec<SocketAddr> = translations.iter().filter_map(|t| t.outside).collect();
-    let distinct: BTreeSet<&SocketAddr> = outside.iter().collect();
+    let distinct = order::set(&outside);
     let mut ranges: BTreeMap<IpAddr, (u16, u16)> = BTreeMap::new();
     for seen in &outside {
         let range = ranges.entry(seen.ip()).or_insert((seen.port(), seen.port()));

@@ -9,6 +9,7 @@ use weir_lists::{
 };
 use weir_lists::{offline, update};
 use weir_prefix::Selection;
+use weir_text::order;
 use weir_text::time::duration;
 
 use super::cached::{folder, now_s};
@@ -76,7 +77,7 @@ fn fail(error: &Error, args: &UpdateArgs) -> Failure {
 
 /// Returns the sources to fetch.
 fn sources(args: &UpdateArgs) -> Result<Vec<Source>, Failure> {
-    let chosen: BTreeSet<Registry> = args.registries.iter().copied().collect();
+    let chosen = order::set(args.registries.iter().copied());
     let all: BTreeSet<Registry> = Registry::ALL.into();
     let mut sources = Vec::new();
     for url in &args.from {

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use weir_text::order;
+
 use super::refused::sampled;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::nft::nft;
@@ -39,7 +41,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     if table.split.is_empty() && strangers.is_empty() {
         return None;
     }
-    let halves: BTreeSet<Tuple> = table.split.iter().map(|(t, ..)| *t).collect();
+    let halves = order::set(table.split.iter().map(|(t, ..)| *t));
     let refused = |d: &DropGroup| matches!(d.reason.as_str(), "NO_SOCKET" | "NETFILTER_DROP");
     let mine = |s: &Sample| {
         s.tuple().is_some_and(|t| {

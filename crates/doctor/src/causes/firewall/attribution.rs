@@ -136,10 +136,8 @@ impl<'a> Court<'_, 'a> {
             Some(at) => self.rules.rules[at].packets.is_some(),
             None => self.rules.chains[b.chain].policy_packets.is_some(),
         };
-        let mut deciders: Vec<(Option<usize>, usize)> =
-            self.rules.blame.iter().filter(|b| !counts(b)).map(|b| (b.rule, b.chain)).collect();
-        deciders.sort_unstable();
-        deciders.dedup();
+        let deciders = self.rules.blame.iter().filter(|b| !counts(b)).map(|b| (b.rule, b.chain));
+        let deciders: Vec<(Option<usize>, usize)> = order::set(deciders).into_iter().collect();
         // The share of those that do not count, for each group.
         let mut shares = vec![0.0; self.view.evidence.drops.len()];
         for blame in self.rules.blame.iter().filter(|b| !counts(b)) {

@@ -94,7 +94,7 @@ fn on_interface(
     let silent = silent(namespace, index);
     let samples = || taken.groups.iter().flat_map(|g| &g.samples);
     let mut wanted: Vec<IpAddr> = samples().filter_map(|s| next_hop(namespace, s)).collect();
-    wanted.sort_unstable();
+    order::by_key(&mut wanted, |hop| *hop);
     let mut runs: Vec<_> = wanted.chunk_by(|a, b| a == b).map(|run| (run.len(), run[0])).collect();
     order::by_key(&mut runs, |run| std::cmp::Reverse(run.0));
     let scan = runs.len() >= SCAN || silent.len() >= SCAN;

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
+use weir_text::order;
+
 use crate::causes::{Cause, EvidenceView, Group, Taken};
 use crate::command::sh;
 use crate::evidence::{Namespace, Plane, Sample, Tuple};
@@ -102,7 +104,7 @@ fn wanted(taken: &Taken<'_>) -> Option<Wanted> {
     }
     let ((ip, port, protocol), mut sources) = ports.into_iter().max_by_key(|(_, sources)| sources.len())?;
     let count = sources.len();
-    sources.sort_unstable();
+    order::by_key(&mut sources, |source| *source);
     // One packet from each of many is how a whole network of scanners looks.
     let again = sources.chunk_by(|a, b| a == b).any(|same| same.len() >= 2);
     sources.dedup();

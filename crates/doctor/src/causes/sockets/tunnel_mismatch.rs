@@ -1,5 +1,7 @@
 //! The two ends of a tunnel do not agree.
 
+use weir_text::order;
+
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{DropGroup, Namespace, Plane};
@@ -81,11 +83,8 @@ fn vnis(groups: &[&DropGroup]) -> Vec<u32> {
         let vxlan = rest.get(8..16).filter(|v| ip.protocol == 17 && v[0] & 8 != 0)?;
         Some(u32::from_be_bytes([0, vxlan[4], vxlan[5], vxlan[6]]))
     };
-    let mut found: Vec<u32> = groups.iter().flat_map(|g| &g.samples).filter_map(|s| of(&s.header)).collect();
-    found.sort_unstable();
-    found.dedup();
-    found.truncate(8);
-    found
+    let found = order::set(groups.iter().flat_map(|g| &g.samples).filter_map(|s| of(&s.header)));
+    found.into_iter().take(8).collect()
 }
 
 fn recipes() -> Vec<Recipe> {

@@ -11,6 +11,7 @@ use weir_conntrack::names::{self, SCTP, TCP};
 use weir_conntrack::nat_ports::NatPorts;
 use weir_conntrack::pools::Pools;
 use weir_conntrack::top::Top;
+use weir_text::order;
 
 /// Groups that are counted separately while the table is read.
 const GROUPS: usize = 1 << 14;
@@ -252,7 +253,7 @@ impl ConnectionCounts {
         table.absent.retain(|p| !table.joined.iter().any(|(joined, _)| joined == p));
         table.split = self.split;
         let mut groups: Vec<(Key, (u64, Entry))> = self.groups.into_iter().collect();
-        groups.sort_unstable_by(|a, b| b.1.0.cmp(&a.1.0).then(a.0.cmp(&b.0)));
+        order::by(&mut groups, |a, b| b.1.0.cmp(&a.1.0).then(a.0.cmp(&b.0)));
         let mut unanswered = 0;
         let mut beyond = self.beyond;
         for (at, (key, (entries, example))) in groups.iter().enumerate() {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use weir_netlink::nftables::{Chain, Expression, Family, Hook, Tables};
+use weir_text::order;
 
 use super::matching::{Answer, AskSet, Asking, Match, Says, ask};
 use super::packet::{Names, Packet, Through};
@@ -105,7 +106,7 @@ impl<'a> Walker<'a> {
                 places.push((base.priority, place));
             }
         }
-        places.sort_unstable();
+        order::by_key(&mut places, |place| *place);
         places.into_iter().map(|(_, place)| place).collect()
     }
 

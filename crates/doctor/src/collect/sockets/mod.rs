@@ -113,7 +113,7 @@ pub(super) fn end(
     if there.udp {
         const UDP: u8 = libc::IPPROTO_UDP as u8;
         let tuples = asked.tuples.iter().map(|(t, _)| t).filter(|t| t.protocol == UDP);
-        let ports: BTreeSet<u16> = tuples.map(|t| t.destination_port).collect();
+        let ports = order::set(tuples.map(|t| t.destination_port));
         let read = read_udp(root, earlier, &ports, &mut sockets, &mut inodes);
         let plainly = || plain::end_udp(root, earlier, &ports, &mut sockets, &mut inodes);
         missing = missing.or(or_else(read, plainly)?);
@@ -124,7 +124,7 @@ pub(super) fn end(
 
 fn end_tcp(root: &ProcRoot, earlier: &Earlier, sockets: &mut Sockets, inodes: &mut Inodes) -> Result<()> {
     let listeners = read_listeners(root, earlier)?;
-    let ports: BTreeSet<u16> = listeners.iter().map(|(l, _)| l.local.port()).collect();
+    let ports = order::set(listeners.iter().map(|(l, _)| l.local.port()));
     let (flows, half_open) = flows::read(root, earlier, &ports, sockets)?;
     describe_listeners(sockets, listeners, &half_open, inodes);
     for (flow, inode) in flows {
@@ -278,8 +278,7 @@ fn name(root: &ProcRoot, sockets: &mut Sockets, inodes: &Inodes) {
     for (flow, inode) in sockets.tcp.iter_mut().zip(&inodes.tcp) {
         flow.process = called(inode);
     }
-    let processes: BTreeSet<_> = holders.into_values().collect();
-    for holder in processes {
+    for holder in order::set(holders.into_values()) {
         if let Some((open, limit)) = root.open_files(holder.pid)
             && open as f64 >= NEAR_LIMIT * limit as f64
         {
