@@ -1,9 +1,11 @@
 //! `weir nat check SERVER` and `weir nat ports` against `weir serve`, behind the kernel's NAT.
 
 mod documents;
+mod nat_timers;
 
+use nat_timers::Tries;
 use serde_json::Value;
-use weir_testkit::{CommandOutput, PATIENCE, World, until};
+use weir_testkit::{Background, CommandOutput, PATIENCE, World, holds, measured, until};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -50,10 +52,7 @@ fn root_the_kernels_nat_from_behind_it() {
     }
     let Some(world) = World::root(WEIR) else { return };
     world.sh(PATH);
-    let mut server = world.command("ip");
-    server.args(["netns", "exec", "server", WEIR, "serve", "--key-file", "key"]);
-    server.args(["--nat-address", "198.19.0.2", "--nat-address", "198.19.0.3"]);
-    let _server = world.start("serve", server);
+    let _server = serve(&world);
     let server = ["198.19.0.2", "--key-file", "key"];
     let ports = [&["ports"], &server[..], &["--limit", "100"]].concat();
     until("the server answers", PATIENCE, || (in_client(&world, &ports).code == 0).then_some(()));
@@ -133,6 +132,19 @@ fn root_the_kernels_nat_from_behind_it() {
     );
     let page = in_client(&world, &ports).expect(0).stdout;
     assert!(page.contains("the NAT keeps the inside port"), "{page}");
+    // Timers that take longer than the server lets a check take.
+    let mut server = world.command("ip");
+    server.args(["netns", "exec", "server", WEIR, "serve", "--key-file", "key", "--port", "9400"]);
+    server.args(["--nat-address", "198.19.0.2", "--max-time", "10m"]);
+    let short = world.start("serve", server);
+    let long = ["check", "198.19.0.2:9400", "--key-file", "key", "--preset", "standard"];
+    let refused = until("the server refuses", PATIENCE, || {
+        let refused = in_client(&world, &long);
+        refused.stderr.contains("a check after").then_some(refused)
+    });
+    let expected = "the server ends a check after 10 min; start it with: weir serve --max-time 11m";
+    assert!(refused.code == 1 && refused.stderr.contains(expected), "{}", refused.stderr);
+    drop(short);
     // Closed by a firewall: the message comes before anything is measured.
     world.sh(
         "echo 'table ip f { chain f { type filter hook forward priority 0; udp dport 9348-9355 drop; }; }' |
@@ -140,6 +152,77 @@ fn root_the_kernels_nat_from_behind_it() {
     );
     let closed = in_client(&world, &check).expect(1);
     assert!(closed.stderr.contains("no datagram reached 198.19.0.2:93"), "{}", closed.stderr);
+}
+
+fn serve(world: &World) -> Background {
+    let mut server = world.command("ip");
+    server.args(["netns", "exec", "server", WEIR, "serve", "--key-file", "key"]);
+    server.args(["--nat-address", "198.19.0.2", "--nat-address", "198.19.0.3"]);
+    world.start("serve", server)
+}
+
+/// Timeouts of the kernel, s, and where their idle times are.
+const TIMERS: [(&str, &str, u32); 4] = [
+    ("unanswered", "udp_timeout", 3),
+    ("tcp_opening", "tcp_timeout_syn_sent", 5),
+    ("tcp_established", "tcp_timeout_established", 12),
+    ("tcp_half_closed", "tcp_timeout_close_wait", 4),
+];
+
+/// Established connections through a NAT between two hosts, in two parts: the first one is killed.
+#[test]
+fn root_paced_a_killed_check_goes_on() {
+    if World::lacks(&["ip", "nft"]) {
+        return;
+    }
+    let Some(world) = World::root(WEIR) else { return };
+    world.sh(PATH);
+    for (_, name, s) in TIMERS {
+        world.sh(&format!("ip netns exec gateway sysctl -qw net.netfilter.nf_conntrack_{name}={s}"));
+    }
+    let _server = serve(&world);
+    let ports = ["ports", "198.19.0.2", "--key-file", "key", "--limit", "16"];
+    until("the server answers", PATIENCE, || (in_client(&world, &ports).code == 0).then_some(()));
+    let attempt = |number: usize| {
+        let file = format!("run-{number}");
+        let check = ["check", "198.19.0.2", "--key-file", "key", "--idle", "15s", "--progress", &file];
+        let seen = || {
+            let output = world.run(world.shell(&format!("cat {file}")));
+            let content: Option<Value> =
+                (output.code == 0).then(|| serde_json::from_str(&output.stdout).unwrap());
+            content.map_or(Value::Null, |content| content["gateways"]["check"]["seen"].clone())
+        };
+        let mut command = world.command("ip");
+        command.args(["netns", "exec", "client", WEIR, "nat"]).args(check);
+        let killed = world.start("nat", command);
+        // The short timers have ended, the long one has not.
+        let known = until("eight seconds of progress", PATIENCE, || {
+            let seen = seen();
+            let tries = seen["idle"]["tcp_established"].is_array();
+            let (alive, _) = tries.then(|| Tries::read(&seen["idle"], "tcp_established").bounds())?;
+            (alive > 8.0).then_some(seen)
+        });
+        killed.signal("KILL");
+        assert_eq!(killed.end_within(PATIENCE).code, -1);
+
+        let output = in_client(&world, &[&check[..], &["--verbose", "--json"]].concat()).expect(0);
+        let steps = |name: &str| output.stderr.lines().any(|line| line.ends_with(name));
+        assert!(steps(" idle") && !steps(" udp-mapping"), "{}", output.stderr);
+        let document = documents::read(&output.stdout, "nat-check-server");
+        assert_eq!(document["started"].as_array().unwrap().len(), 2);
+        assert_eq!(document["connections_idle_s"], 15.0);
+        let idle = &document["observations"]["idle"];
+        for (kind, _, truth) in TIMERS {
+            Tries::read(idle, kind).assert_timer(kind, f64::from(truth));
+        }
+        assert_eq!(verdict(&document, "tcp-idle-established"), "fails");
+        assert_eq!(idle["unanswered"], known["idle"]["unanswered"], "what was decided is not tried again");
+        // The same file on another path, and without raw packets.
+        let other = ["check", "198.19.0.3", "--key-file", "key", "--idle", "15s", "--progress", &file];
+        let refused = in_client(&world, &other).expect(2);
+        assert!(refused.stderr.contains("of another run (path: "), "{}", refused.stderr);
+    };
+    measured(1, 1, |number| holds(|| attempt(number)));
 }
 
 /// The two ends of [`PATH`], as hosts that weir reaches by itself.
@@ -232,6 +315,9 @@ fn wrong_use_is_one_message() {
         &["nat", "check", "--to", "netns:server", "--nat-address", "192.0.2.1", "-6"],
         &["nat", "check", "192.0.2.1", "--from", "somewhere"],
         &["nat", "check", "192.0.2.1", "--sudo"],
+        &["nat", "check", "192.0.2.1", "--preset", "quick", "--idle", "5s"],
+        &["nat", "check", "192.0.2.1", "--preset", "forever"],
+        &["nat", "check", "--stun", "192.0.2.1", "--preset", "long"],
         &["nat", "check", "--stun", "192.0.2.1", "--from", "netns:client"],
         &["serve", "--bind", "127.0.0.1", "--nat-ports", "9348-9355"],
         &["serve", "--bind", "127.0.0.1", "--nat-address", "127.0.0.1", "--nat-ports", "9347-9348"],

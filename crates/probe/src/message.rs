@@ -110,6 +110,9 @@ pub(crate) enum Tell {
         /// The server knows [`Ask::NatRawOpen`]. Older ones do not say.
         #[serde(default)]
         knows_raw: bool,
+        /// Longest check, s. Older servers do not say.
+        #[serde(default)]
+        longest_s: Option<u64>,
     },
     /// A packet with the check's number came.
     NatArrived {

@@ -42,14 +42,18 @@ pub(crate) struct NatCheckArgs {
     pub(crate) server: Option<String>,
     /// Ask a STUN server with two addresses (RFC 5780) instead, about mapping and filtering of UDP only; the port is 3478 unless
     /// given
-    #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["server", "key_file", "idle", "pcap", "from", "to"])]
+    #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["server", "key_file", "preset", "idle", "pcap", "progress", "from", "to"])]
     pub(crate) stun: Option<String>,
     /// File with the server's key, readable by its owner only; or set the key in WEIR_KEY
     #[arg(long, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
-    /// Leave mappings idle for TIME at most: 0 skips the timers (examples: 35s, 125s, 6m)
-    #[arg(long, default_value = "35s", value_name = "TIME", value_parser = idle)]
-    pub(crate) idle: Duration,
+    /// How far to go: quick (idle times up to 35s, below a minute in all), standard (305s; six minutes) or long (established
+    /// connections up to 2 h 4 min 5 s too, with root on both sides)
+    #[arg(long, value_enum, default_value_t = NatPreset::Quick, value_name = "NAME", hide_possible_values = true)]
+    pub(crate) preset: NatPreset,
+    /// Leave mappings idle for TIME at most: 0 skips the timers (default: as the preset; examples: 0, 125s, 6m)
+    #[arg(long, value_name = "TIME", value_parser = idle, conflicts_with = "preset")]
+    pub(crate) idle: Option<Duration>,
     #[command(flatten)]
     pub(crate) version: VersionArgs,
     #[command(flatten)]
@@ -57,6 +61,9 @@ pub(crate) struct NatCheckArgs {
     /// Write the raw packets of each experiment to DIR/EXPERIMENT.pcapng, for Wireshark and tcpdump; with --from on that host
     #[arg(long, value_name = "DIR")]
     pub(crate) pcap: Option<PathBuf>,
+    /// Keep what is known in FILE, and go on from it if it is there
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["pcap", "from"])]
+    pub(crate) progress: Option<PathBuf>,
     /// Exit with 3 if a MUST or MUST NOT is not met
     #[arg(long)]
     pub(crate) fail_on_must: bool,
@@ -170,15 +177,18 @@ pub(crate) struct NatLabArgs {
     pub(crate) json: bool,
 }
 
+impl NatCheckArgs {
+    /// How far the experiments go.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits { mappings: 0, ..self.preset.limits(self.idle) }
+    }
+}
+
 impl NatLabArgs {
     /// How far the experiments go.
     pub(crate) fn limits(&self) -> Limits {
-        let preset = self.preset.limits();
-        Limits {
-            idle: self.idle.unwrap_or(preset.idle),
-            connections: self.idle.unwrap_or(preset.connections),
-            mappings: self.mappings.unwrap_or(preset.mappings),
-        }
+        let limits = self.preset.limits(self.idle);
+        Limits { mappings: self.mappings.unwrap_or(limits.mappings), ..limits }
     }
 }
 
@@ -218,10 +228,15 @@ pub(crate) enum NatPreset {
 }
 
 impl NatPreset {
-    /// How far the experiments go.
-    fn limits(self) -> Limits {
+    /// As it is written on the command line.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    /// How far the experiments go, with the same idle time for all where one is given.
+    fn limits(self, given: Option<Duration>) -> Limits {
         let limits = |idle, connections, mappings| {
-            let [idle, connections] = [idle, connections].map(Duration::from_secs);
+            let [idle, connections] = [idle, connections].map(|s| given.unwrap_or(Duration::from_secs(s)));
             Limits { idle, connections, mappings }
         };
         match self {

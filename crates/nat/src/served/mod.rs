@@ -49,6 +49,9 @@ const ROUND_TRIPS: u32 = 3;
 const LEAST_PATIENCE: Duration = Duration::from_millis(250);
 /// How often a datagram is sent before an endpoint counts as unreachable.
 const GREETINGS: u32 = 5;
+/// How often the conversation gets a word that asks for nothing: a server leaves who is silent for five minutes, and a NAT may forget
+/// the conversation's own connection sooner.
+const KEPT_EVERY: Duration = Duration::from_secs(15);
 /// How soon a stop is noticed.
 const NOTICE: Duration = Duration::from_millis(100);
 /// The experiments begin at one of so many ports, so that those of an earlier check are left alone.
@@ -74,15 +77,18 @@ pub struct ServerEnds {
     sources: HashMap<u32, SocketAddr>,
     arrived: VecDeque<Arrival>,
     begun: Instant,
+    /// When the conversation last got a word to keep it open.
+    kept: Instant,
     stop: Stop,
 }
 
 impl ServerEnds {
-    /// Takes over a check that has begun. Once `stop` is raised, receiving fails.
+    /// Takes over a check that has begun. Connections are left alone with raw packets only, and the end of ports is not looked for.
+    /// Once `stop` is raised, receiving fails.
     ///
     /// # Errors
     /// If the server has no address, the conversation is gone, or it is one of a link, which has no NAT.
-    pub fn new(mut far: NatCheck, idle_limit: Duration, stop: &Stop) -> io::Result<Self> {
+    pub fn new(mut far: NatCheck, limits: Limits, stop: &Stop) -> io::Result<Self> {
         let own = far.visit().own_address()?.ip().to_canonical();
         if matches!(own, IpAddr::V6(own) if own.is_unicast_link_local()) {
             let words =
@@ -92,13 +98,13 @@ impl ServerEnds {
         let endpoints = far.endpoints();
         let addresses = &endpoints.addresses;
         let first = *addresses.first().ok_or(io::ErrorKind::AddrNotAvailable)?;
-        let conditions = Conditions {
+        let mut conditions = Conditions {
             inside: [own; 2],
             outside: [first, addresses.get(1).copied().unwrap_or(first)],
             patience: LEAST_PATIENCE.max(far.round_trip() * ROUND_TRIPS),
             attempts: ATTEMPTS,
             outside_mtu: None,
-            limits: Limits { idle: idle_limit, ..Limits::default() },
+            limits: Limits { connections: Duration::ZERO, mappings: 0, ..limits },
             published: None,
         };
         // The keys of this hasher come from the system's generator.
@@ -106,6 +112,9 @@ impl ServerEnds {
         let first_port = FIRST_PORT + (random % u64::from(BEGINNINGS)) as u16 * PORT_STEP;
         let (ports, number) = (endpoints.ports, far.number());
         let raw = open_raw(&mut far)?;
+        if raw.is_ok() {
+            conditions.limits.connections = limits.connections;
+        }
         Ok(ServerEnds {
             far,
             ports,
@@ -119,6 +128,7 @@ impl ServerEnds {
             sources: HashMap::new(),
             arrived: VecDeque::new(),
             begun: Instant::now(),
+            kept: Instant::now(),
             stop: stop.clone(),
         })
     }
@@ -282,6 +292,15 @@ impl ServerEnds {
         Ok(())
     }
 
+    /// Without raw packets no time is so long that the experiments say nothing meanwhile.
+    fn keep_open(&mut self) -> io::Result<()> {
+        if self.is_silent && self.kept.elapsed() > KEPT_EVERY {
+            self.kept = Instant::now();
+            self.far.set_tcp_silent(true).map_err(io::Error::other)?;
+        }
+        Ok(())
+    }
+
     fn wait(&self, patience: Duration) -> io::Result<()> {
         let mut all = self.sockets.poll_fds();
         all.push(PollFd::new(&self.far, PollFlags::IN));
@@ -396,6 +415,7 @@ impl Ends for ServerEnds {
                 return Ok(None);
             }
             self.wait(left.min(NOTICE))?;
+            self.keep_open()?;
         }
     }
 }

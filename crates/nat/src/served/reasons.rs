@@ -21,9 +21,14 @@ const TWO_HOSTS: [&str; 12] = [
     "udp-first-packets",
 ];
 /// Rows of raw packets in other groups than those of ICMP, IP, carriage and other protocols.
-const RAW: [&str; 8] = [
+const RAW: [&str; 13] = [
     "tcp-simultaneous-open",
     "tcp-idle-opening",
+    "tcp-idle-established",
+    "tcp-idle-half-closed",
+    "tcp-refresh-out",
+    "tcp-refresh-in",
+    "tcp-after-idle",
     "tcp-idle-reset-in",
     "tcp-idle-reset-out",
     "tcp-refresh-reset",
@@ -31,15 +36,8 @@ const RAW: [&str; 8] = [
     "icmp-query-idle",
     "icmp-refresh-error",
 ];
-/// Rows that neither kind of packets shows here.
-const NEVER: [&str; 6] = [
-    "npt-unsolicited",
-    "tcp-idle-established",
-    "tcp-idle-half-closed",
-    "tcp-refresh-out",
-    "tcp-refresh-in",
-    "tcp-after-idle",
-];
+/// The row that neither kind of packets shows here.
+const NEVER: &str = "npt-unsolicited";
 
 /// Beginning of the reason of rows that need raw packets, where there are none.
 pub const NEEDS_RAW_PACKETS: &str = "needs raw packets at both ends";
@@ -78,17 +76,8 @@ fn is_raw(row: &Row) -> bool {
 fn fixed_reason(row: &Row) -> Option<&'static str> {
     Some(match row.id {
         id if TWO_HOSTS.contains(&id) => "needs a second inside host; `weir nat lab` has one",
-        "tcp-unsolicited-syn" | "npt-unsolicited" => {
-            "the server sends only to mappings that this host opened"
-        }
+        "tcp-unsolicited-syn" | NEVER => "the server sends only to mappings that this host opened",
         id if CLASSES.contains(&id) => "needs a second address of the server (weir serve --nat-address)",
-        "tcp-idle-established"
-        | "tcp-idle-half-closed"
-        | "tcp-refresh-out"
-        | "tcp-refresh-in"
-        | "tcp-after-idle" => {
-            "needs connections that are left alone for hours; `weir nat lab --preset long` has them"
-        }
         "udp-too-long" | "udp-too-long-fragmented" => {
             "needs the MTU of the NAT's outside link; `weir mtu` measures the path"
         }
@@ -101,7 +90,7 @@ fn fixed_reason(row: &Row) -> Option<&'static str> {
 
 /// Rows of experiments that were made, but for packets that these ends do not carry.
 fn is_unfilled(id: &str, means: &Means) -> bool {
-    TWO_HOSTS.contains(&id) || NEVER.contains(&id) || (means.raw_packets.is_err() && RAW.contains(&id))
+    TWO_HOSTS.contains(&id) || id == NEVER || (means.raw_packets.is_err() && RAW.contains(&id))
 }
 
 /// Its experiment was not made.
@@ -207,7 +196,7 @@ mod tests {
         }
         let gre = table.line("protocol-gre").unwrap();
         assert_eq!(gre.judgement.seen, "needs raw packets at both ends: the server needs root");
-        let named = TWO_HOSTS.iter().chain(&RAW).chain(&NEVER).chain(&CLASSES);
+        let named = TWO_HOSTS.iter().chain(&RAW).chain([&NEVER]).chain(&CLASSES);
         for id in named {
             assert!(all().any(|row| row.id == *id), "{id} is no row");
         }

@@ -20,10 +20,10 @@ use weir_nat::rows::judge::Dependence::{Address, AddressAndPort, EndpointIndepen
 use weir_nat::rows::judge::Ipv6Kind;
 use weir_nat::served::{EndOfPorts, Means, PortChoice, PortSurvey, ServerEnds, restrict, survey};
 use weir_nat::table::NatKind;
-use weir_nat::{Compliance, Ends, Observations, Side, Table, measure};
+use weir_nat::{Compliance, Ends, Limits, Observations, Packet, Side, Table, measure};
 use weir_netlink::{Route, Rtnetlink};
 use weir_probe::client::{NatCheck, Visit};
-use weir_probe::{Config, Key, Limits, NatPorts, Server};
+use weir_probe::{Config, Key, NatPorts, Server};
 use weir_sys::process::which;
 use weir_sys::{NetNs, ProcRoot, Stop, privilege, sysctl};
 
@@ -94,6 +94,17 @@ fn with_keyed_server<T: Send>(
     key: Option<Key>,
     f: impl FnOnce(SocketAddr) -> T + Send,
 ) -> T {
+    with_limited_server(site, version, addresses, key, weir_probe::Limits::default(), f)
+}
+
+fn with_limited_server<T: Send>(
+    site: &Site,
+    version: Version,
+    addresses: usize,
+    key: Option<Key>,
+    limits: weir_probe::Limits,
+    f: impl FnOnce(SocketAddr) -> T + Send,
+) -> T {
     let host = site.host(Role::Responder).unwrap();
     let all = server_addresses(site, version);
     let ports = NatPorts { addresses: all[..addresses].to_vec(), ports: Some(CHECKS) };
@@ -101,7 +112,7 @@ fn with_keyed_server<T: Send>(
     let stop = Stop::default();
     let address = SocketAddr::new(all[0], PORT);
     let known = SocketAddr::new(version.known(all[0]), PORT);
-    let server = host.run(|| Server::open(address, Limits::default(), config)).unwrap().unwrap();
+    let server = host.run(|| Server::open(address, limits, config)).unwrap().unwrap();
     let server = server.with_nat(ports);
     std::thread::scope(|scope| {
         let over = stop.clone();
@@ -136,10 +147,11 @@ fn in_keyed_client<T: Send>(
     f: impl FnOnce(&mut ServerEnds) -> T + Send,
 ) -> T {
     let host = site.host(Role::Initiator).unwrap();
+    let limits = Limits { idle, connections: idle, mappings: 0 };
     let client = || {
         let stop = Stop::default();
         let far = NatCheck::open(Visit::begin(server, key, &stop).unwrap()).unwrap();
-        let mut ends = ServerEnds::new(far, idle, &stop).unwrap();
+        let mut ends = ServerEnds::new(far, limits, &stop).unwrap();
         let result = f(&mut ends);
         let bytes = ends.finish().unwrap();
         assert!(bytes.sent == 0 || bytes.sent < bytes.received, "{bytes:?}");

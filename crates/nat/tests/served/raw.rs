@@ -140,8 +140,8 @@ fn root_raw_packets_over_ipv6() {
     });
 }
 
-/// Timers of half-open and reset connections and of pings, and packets that hold none: all end within the times that are tried.
-/// The server's kernel answers the pings.
+/// Timers of connections in each state and of pings, and packets that hold none: all end within the times that are tried. The server's
+/// kernel answers the pings.
 #[test]
 fn root_paced_raw_packets_show_timers() {
     if privilege::test_needs_root() {
@@ -149,7 +149,12 @@ fn root_paced_raw_packets_show_timers() {
     }
     let defects = vec![Defect::ResetsRefresh, Defect::ShortReset, Defect::QueryErrorsRefresh];
     let icmp_query = Duration::from_secs(6);
-    let sound = Behaviour { tcp_reset: Duration::from_secs(4), icmp_query, ..Behaviour::default() };
+    let sound = Behaviour {
+        tcp_established: Duration::from_secs(7),
+        tcp_reset: Duration::from_secs(4),
+        icmp_query,
+        ..Behaviour::default()
+    };
     let short = Behaviour { defects, icmp_query, ..Behaviour::default() };
     each("rawidle", &[sound, short], |site, behaviour| {
         let _nat = Wire::start(site, behaviour.clone());
@@ -169,7 +174,44 @@ fn root_paced_raw_packets_show_timers() {
         assert!(idle.tcp_opening.len() > 20 && idle.tcp_opening.iter().all(|one| one.alive));
         assert_eq!(idle.tcp_refreshed_reset.unwrap().alive, held);
         assert_eq!(idle.icmp_refreshed_error.unwrap().alive, held);
-        assert_eq!((idle.tcp_established, idle.port_reuse), (Vec::new(), Vec::new()));
+        let connections = [&idle.tcp_established, &idle.tcp_half_closed];
+        let after = idle.tcp_afterwards.as_ref();
+        if behaviour.has(Defect::ShortReset) {
+            assert!(connections.iter().all(|tries| tries.len() > 20 && tries.iter().all(|one| one.alive)));
+        } else {
+            for tries in connections {
+                let (alive, dead) = weir_nat::experiments::bracket(tries).unwrap();
+                assert!(alive <= 7.0 && dead + 0.3 >= 7.0, "{alive} {dead}");
+            }
+            assert!(after.is_some());
+        }
+        assert_eq!(idle.port_reuse, Vec::new());
+    });
+}
+
+/// A server leaves clients that say nothing, so the check says something while it waits.
+#[test]
+fn root_paced_waiting_does_not_end_the_conversation() {
+    if privilege::test_needs_root() {
+        return;
+    }
+    each("rawwait", &[()], |site, ()| {
+        let _nat = Wire::start(site, Behaviour::default());
+        let idle = Duration::from_secs(17);
+        let limits = weir_probe::Limits { idle, ..weir_probe::Limits::default() };
+        with_limited_server(site, Version::Ipv4, 2, Some(key()), limits, |server| {
+            in_keyed_client(site, server, idle, Some(&key()), |ends| {
+                ends.begin("idle");
+                let conditions = ends.conditions();
+                let (inside, outside) = (conditions.inside[0], conditions.outside[0]);
+                let port = ends.first_port();
+                let from = SocketAddr::new(inside, port);
+                let to = SocketAddr::new(outside, ends.outside_port(port));
+                ends.send(Side::Inside, &Packet::udp(from, to, &ends.mark())).unwrap();
+                let over = ends.now() + idle + Duration::from_secs(3);
+                while ends.receive(over).unwrap().is_some() {}
+            });
+        });
     });
 }
 

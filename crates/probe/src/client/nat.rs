@@ -44,6 +44,7 @@ pub struct NatCheck {
     /// The one of the NAT64 on the way.
     prefix: Option<Prefix64>,
     round_trip: Duration,
+    longest: Option<Duration>,
     /// Words of this end that the server has not answered.
     open: u32,
     arrived: VecDeque<Arrived>,
@@ -63,9 +64,10 @@ impl NatCheck {
         let line = Line::new(&visit.socket, MOST_FROM_SERVER)?;
         let begun = Instant::now();
         line.say(&Ask::NatOpen {}, PATIENCE).map_err(Error::Gone)?;
-        let (number, own, mut addresses, ports, knows_raw) = match line.hear(PATIENCE).map_err(Error::Gone)? {
-            Tell::NatOpened { number, own, addresses, ports, knows_raw } => {
-                (number, own, addresses, ports, knows_raw)
+        let told = line.hear(PATIENCE).map_err(Error::Gone)?;
+        let (number, own, mut addresses, ports, knows_raw, longest_s) = match told {
+            Tell::NatOpened { number, own, addresses, ports, knows_raw, longest_s } => {
+                (number, own, addresses, ports, knows_raw, longest_s)
             }
             Tell::Refused { reason } => return Err(Error::Refused(reason)),
             _ => return Err(Error::Gone(out_of_turn())),
@@ -90,6 +92,7 @@ impl NatCheck {
             endpoints: Endpoints { addresses, ports },
             prefix,
             round_trip,
+            longest: longest_s.map(Duration::from_secs),
             open: 0,
             arrived: VecDeque::new(),
             raw,
@@ -115,6 +118,11 @@ impl NatCheck {
     /// How long the server took to answer.
     pub fn round_trip(&self) -> Duration {
         self.round_trip
+    }
+
+    /// After how long the server ends a check; `None` of an older server, which does not say.
+    pub fn longest(&self) -> Option<Duration> {
+        self.longest
     }
 
     /// The conversation.

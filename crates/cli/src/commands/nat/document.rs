@@ -83,10 +83,14 @@ pub(crate) struct NatCheckServer {
     pub(crate) weir: &'static str,
     /// RFC 3339, UTC.
     pub(crate) time: String,
+    /// When each part of the check began, with --progress; RFC 3339, UTC.
+    pub(crate) started: Vec<String>,
     /// The two ends.
     pub(crate) path: Path,
     /// Longest idle time that was tried, s; 0: timers were skipped.
     pub(crate) idle_s: f64,
+    /// The same of established and half-closed connections, s, which need raw packets.
+    pub(crate) connections_idle_s: f64,
     /// Why no raw packets were exchanged; `null` if they were.
     pub(crate) no_raw_packets: Option<String>,
     /// The verdicts.

@@ -11,7 +11,7 @@ use weir_agent::{Answer, Error, HostAddress, Remote, Task, Transport};
 use weir_probe::Key;
 use weir_sys::Stop;
 
-use super::served;
+use super::served::{self, BEYOND, whole_minutes};
 use crate::args::nat::{HostsArgs, NatCheckArgs, NatPortsArgs, VersionArgs};
 use crate::commands::probe::{KEY_VARIABLE, OWN_PORT, key_of};
 use crate::exit::{CommandResult, Failure, MISSING};
@@ -21,15 +21,20 @@ use crate::talk::{is_quiet, is_verbose, note, step};
 /// How long `weir serve` may take to start on its host.
 const START: Duration = Duration::from_secs(20);
 
-/// How long a check may take beyond its timers, and a survey of ports beyond its packets.
-const BEYOND: Duration = Duration::from_secs(300);
+/// What `weir serve` allows unless it is told otherwise.
+const SERVED_FOR: Duration = Duration::from_secs(3600);
 
 /// Ports that a survey tries, a second.
 const PORTS_PER_SECOND: u64 = 1_250;
 
 pub(super) fn check(args: &NatCheckArgs, color: Color) -> CommandResult {
-    let idle = if args.idle.is_zero() { "0".to_owned() } else { format!("{}ms", args.idle.as_millis()) };
-    let mut words = vec!["--idle".to_owned(), idle];
+    let idle = |idle: Duration| {
+        if idle.is_zero() { "0".to_owned() } else { format!("{}ms", idle.as_millis()) }
+    };
+    let mut words = match args.idle {
+        Some(time) => vec!["--idle".to_owned(), idle(time)],
+        None => vec!["--preset".to_owned(), args.preset.name()],
+    };
     let folder = args.pcap.iter().flat_map(|folder| ["--pcap".into(), folder.to_string_lossy().into_owned()]);
     words.extend(folder);
     let forms = [
@@ -39,6 +44,7 @@ pub(super) fn check(args: &NatCheckArgs, color: Color) -> CommandResult {
         (args.html, "--html"),
     ];
     words.extend(forms.into_iter().filter(|(given, _)| *given).map(|(_, form)| form.to_owned()));
+    let limits = args.limits();
     let ask = Ask {
         name: "check",
         hosts: &args.hosts,
@@ -46,7 +52,7 @@ pub(super) fn check(args: &NatCheckArgs, color: Color) -> CommandResult {
         server: args.server.as_deref(),
         key_file: args.key_file.as_deref(),
         words,
-        limit: args.idle + BEYOND,
+        limit: limits.idle.max(limits.connections) + BEYOND,
     };
     ask.run(|server, key, stop| served::check(server, key, args, stop, color))
 }
@@ -86,7 +92,7 @@ impl Ask<'_> {
             return Err(Failure::usage("--sudo: expected --from HOST or --to HOST beside it"));
         }
         let stop = crate::commands::stop_on_signals()?;
-        let ends = Ends::begin(self.hosts, self.version, self.server, &stop)?;
+        let ends = Ends::begin(self, &stop)?;
         let outcome = match &self.hosts.from {
             Some(from) => ends.run(from, self),
             None => ends.key(self.key_file).and_then(|key| here(&ends.server, &key, &stop)),
@@ -107,12 +113,8 @@ struct Ends<'a> {
 
 impl<'a> Ends<'a> {
     /// Starts `weir serve` on the host of `--to`; without one the server is there already.
-    fn begin(
-        hosts: &HostsArgs,
-        version: &VersionArgs,
-        server: Option<&str>,
-        stop: &'a Stop,
-    ) -> Result<Self, Failure> {
+    fn begin(ask: &Ask<'_>, stop: &'a Stop) -> Result<Self, Failure> {
+        let Ask { hosts, version, server, .. } = *ask;
         let expected = || Failure::usage("expected SERVER, or --to HOST");
         let Some(to) = &hosts.to else {
             let server = server.ok_or_else(expected)?.to_owned();
@@ -128,6 +130,8 @@ impl<'a> Ends<'a> {
         let addresses: Vec<String> = hosts.addresses.iter().map(ToString::to_string).collect();
         let arguments = ["serve"].into_iter();
         let arguments = arguments.chain(addresses.iter().flat_map(|a| ["--nat-address", a.as_str()]));
+        let longest = whole_minutes(ask.limit.max(SERVED_FOR));
+        let arguments = arguments.chain(["--max-time", longest.as_str()]);
         let task = RunTask {
             arguments: arguments.map(str::to_owned).collect(),
             environment: BTreeMap::from([(KEY_VARIABLE.to_owned(), key.clone())]),

@@ -28,7 +28,7 @@ use weir_text::layout::Terminal;
 use weir_text::time::duration;
 
 use super::document::{Measured, NatTables};
-use super::progress::{Circumstances, Follower, ProgressFile};
+use super::progress::{Circumstances, Follower, ProgressFile, goes_on};
 use super::saved::Saved;
 use super::{page, write_packets};
 use crate::args::nat::{LabGateway, NatLabArgs};
@@ -105,10 +105,7 @@ pub(super) fn measure(args: &NatLabArgs) -> Result<NatTables, Failure> {
     }
     let tables = measure_all(&wanted, args, &stop);
     if stop.raised() {
-        let go_on = args
-            .progress
-            .as_ref()
-            .map_or_else(String::new, |path| format!("; the same command goes on from {}", path.display()));
+        let go_on = goes_on(args.progress.as_deref());
         return Err(Failure::failed(format!("stopped before the table was complete{go_on}")));
     }
     tables
@@ -158,16 +155,8 @@ fn prepare_privilege() -> CommandResult {
 /// All gateways at once: each waits for its mappings to end most of the time.
 fn measure_all(wanted: &[LabGateway], args: &NatLabArgs, stop: &Stop) -> Result<NatTables, Failure> {
     let limits = args.limits();
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").map_err(Failure::failed)?;
-    let circumstances = Circumstances {
-        weir: env!("CARGO_PKG_VERSION").to_owned(),
-        kernel: kernel.trim().to_owned(),
-        idle_s: limits.idle.as_secs_f64(),
-        connections_idle_s: limits.connections.as_secs_f64(),
-        mappings: limits.mappings,
-        ipv6: args.ipv6,
-        sysctls: args.sysctls.iter().cloned().collect(),
-    };
+    let sysctls = args.sysctls.iter().cloned().collect();
+    let circumstances = Circumstances { ipv6: args.ipv6, sysctls, ..Circumstances::of(limits)? };
     let file = args.progress.as_ref();
     let file = file.map(|path| ProgressFile::open(path, circumstances.clone(), limits)).transpose()?;
     let mut unique: Vec<LabGateway> = Vec::new();

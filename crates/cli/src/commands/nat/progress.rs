@@ -1,4 +1,4 @@
-//! A run of `weir nat lab` in parts: what earlier ones have seen, in a file.
+//! A run of `weir nat lab` or `weir nat check` in parts: what earlier ones have seen, in a file.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -31,6 +31,9 @@ const AT_MOST: Duration = Duration::from_secs(60);
 pub(super) struct Circumstances {
     pub(super) weir: String,
     pub(super) kernel: String,
+    /// Both ends of a check, and whether raw packets go between them; none of the lab.
+    #[serde(default)]
+    pub(super) path: Option<String>,
     pub(super) idle_s: f64,
     pub(super) connections_idle_s: f64,
     pub(super) mappings: u32,
@@ -59,6 +62,24 @@ pub(super) struct ProgressFile {
 }
 
 impl Circumstances {
+    /// Those of the lab with that program, this kernel and these limits.
+    ///
+    /// # Errors
+    /// /proc does not name the kernel.
+    pub(super) fn of(limits: Limits) -> Result<Self, Failure> {
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").map_err(Failure::failed)?;
+        Ok(Circumstances {
+            weir: env!("CARGO_PKG_VERSION").to_owned(),
+            kernel: kernel.trim().to_owned(),
+            path: None,
+            idle_s: limits.idle.as_secs_f64(),
+            connections_idle_s: limits.connections.as_secs_f64(),
+            mappings: limits.mappings,
+            ipv6: false,
+            sysctls: BTreeMap::new(),
+        })
+    }
+
     /// The first thing that differs.
     fn difference(&self, now: &Circumstances) -> Option<String> {
         let words = |c: &Circumstances| {
@@ -67,6 +88,7 @@ impl Circumstances {
             [
                 ("weir", c.weir.clone()),
                 ("kernel", c.kernel.clone()),
+                ("path", c.path.clone().unwrap_or_else(|| "in the lab".to_owned())),
                 ("--idle, s", c.idle_s.to_string()),
                 ("--idle of connections, s", c.connections_idle_s.to_string()),
                 ("--mappings", c.mappings.to_string()),
@@ -78,6 +100,11 @@ impl Circumstances {
         let mut different = pairs.filter(|(there, here)| there != here);
         different.next().map(|((name, there), (_, here))| format!("{name}: `{there}` there, `{here}` now"))
     }
+}
+
+/// The end of a message about a run that was stopped.
+pub(super) fn goes_on(path: Option<&Path>) -> String {
+    path.map_or_else(String::new, |path| format!("; the same command goes on from {}", path.display()))
 }
 
 impl ProgressFile {
@@ -102,7 +129,7 @@ impl ProgressFile {
                 str::from_utf8(&found).ok().and_then(|text| serde_json::from_str::<Content>(text).ok());
             let found = found.filter(|found| found.format == FORMAT);
             let found =
-                found.ok_or_else(|| refused("not the progress of a `weir nat lab`, or a damaged one"))?;
+                found.ok_or_else(|| refused("not the progress of a `weir nat` command, or a damaged one"))?;
             if let Some(difference) = found.circumstances.difference(&content.circumstances) {
                 return Err(refused(&format!("of another run ({})", printable(&difference))));
             }
@@ -129,7 +156,7 @@ impl ProgressFile {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).0.started.clone()
     }
 
-    /// Results of earlier parts about a gateway.
+    /// Results of earlier parts about a gateway, or the path of a check.
     pub(super) fn earlier(&self, gateway: &str) -> Earlier {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.0.gateways.get(gateway).cloned().unwrap_or_default()
@@ -214,7 +241,7 @@ impl Drop for Lock {
     }
 }
 
-/// Follows the run of one gateway, and keeps it in the file if there is one.
+/// Follows the run of one gateway or path, and keeps it in the file if there is one.
 pub(super) struct Follower<'a> {
     pub(super) gateway: String,
     pub(super) file: Option<&'a ProgressFile>,
@@ -252,6 +279,7 @@ mod tests {
         Circumstances {
             weir: "1".into(),
             kernel: "6".into(),
+            path: None,
             idle_s: 35.0,
             connections_idle_s: 35.0,
             mappings: 2_000,

@@ -2,11 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
-use weir_nat::capture::Recorder;
+use weir_nat::capture::{Captured, Recorder};
 use weir_nat::served::{Means, ServerEnds, raise_descriptor_limit, restrict, survey};
-use weir_nat::{Compliance, Ends, Table, measure};
+use weir_nat::{Compliance, Conditions, Ends, Limits, Observations, Table, measure_from};
 use weir_probe::Key;
 use weir_probe::client::{Error, NatCheck, Visit};
 use weir_sys::Stop;
@@ -14,7 +15,8 @@ use weir_text::layout::Terminal;
 use weir_text::time::duration;
 
 use super::check::address;
-use super::document::{NatCheckServer, NatPortsSeen, Path};
+use super::document::{self, NatCheckServer, NatPortsSeen};
+use super::progress::{Circumstances, Follower, ProgressFile, goes_on};
 use super::{page, write_packets};
 use crate::args::nat::{NatCheckArgs, NatPortsArgs};
 use crate::commands::probe::OWN_PORT;
@@ -22,6 +24,12 @@ use crate::documents::print_json;
 use crate::exit::{CommandResult, Failure};
 use crate::output::{Color, print, printable, width};
 use crate::talk::{note, step};
+
+/// The path of a check, in the file of --progress.
+const NAME: &str = "check";
+
+/// How long a check may take beyond its timers, and a survey of ports beyond its packets.
+pub(super) const BEYOND: Duration = Duration::from_secs(300);
 
 pub(super) fn check(
     server: &str,
@@ -32,21 +40,17 @@ pub(super) fn check(
 ) -> CommandResult {
     let server = address(server, OWN_PORT, &args.version)?;
     raise_descriptor_limit();
-    let mut ends = begin(server, key.as_ref(), args.idle, stop)?;
-    note(&format!(
-        "measures the NAT on the way to {server}; the timers take {}",
-        duration(args.idle.as_secs_f64())
-    ));
-    let mut go_on = |name: &'static str| {
-        step(|| name.to_owned());
-        !stop.raised()
-    };
-    let mut recorder = Recorder::new(&mut ends);
-    let observations = measure(&mut recorder, &mut go_on).map_err(|e| failed(server, stop, &e))?;
-    let files = recorder.files();
+    let mut ends = begin(server, key.as_ref(), args.limits(), stop)?;
+    let limits = ends.conditions().limits;
+    let file = args.progress.as_ref().map(|path| progress(path, &ends, server)).transpose()?;
+    let left = file.as_ref().map_or(limits.idle.max(limits.connections), |f| f.longest_left(NAME, limits));
+    let timers = duration(left.as_secs_f64());
+    note(&format!("measures the NAT on the way to {server}; the timers take {timers}"));
+    let (observed, files) = observe(&mut ends, file.as_ref(), stop);
     if stop.raised() {
-        return Err(stopped());
+        return Err(stopped(args.progress.as_deref()));
     }
+    let observations = observed.map_err(|e| failed(server, stop, &e))?;
     let two_addresses = ends.has_two_addresses();
     let low_ports = observations.udp_ports.iter().flatten().any(|t| t.inside.port() < 1024);
     let mut table = Table::of(&observations);
@@ -60,8 +64,10 @@ pub(super) fn check(
     let check = NatCheckServer {
         weir: env!("CARGO_PKG_VERSION"),
         time: jiff::Timestamp::now().to_string(),
+        started: file.map(|file| file.started()).unwrap_or_default(),
         path: end(ends, server)?,
-        idle_s: args.idle.as_secs_f64(),
+        idle_s: limits.idle.as_secs_f64(),
+        connections_idle_s: limits.connections.as_secs_f64(),
         no_raw_packets: means.raw_packets.err(),
         table,
         observations,
@@ -85,7 +91,7 @@ pub(super) fn ports(
 ) -> CommandResult {
     let server = address(server, OWN_PORT, &args.version)?;
     raise_descriptor_limit();
-    let mut ends = begin(server, key.as_ref(), Duration::ZERO, stop)?;
+    let mut ends = begin(server, key.as_ref(), Limits::default(), stop)?;
     let mut go_on = |n: usize| {
         step(|| format!("{n} ports"));
         !stop.raised()
@@ -104,8 +110,37 @@ pub(super) fn ports(
     print(&printable(&page::ports(&seen, terminal)))
 }
 
+/// Makes the experiments that are left. The packets are those of this part.
+fn observe(
+    ends: &mut ServerEnds,
+    file: Option<&ProgressFile>,
+    stop: &Stop,
+) -> (io::Result<Observations>, Vec<Captured>) {
+    let mut begins = |name: &'static str| {
+        step(|| name.to_owned());
+        !stop.raised()
+    };
+    let earlier = file.map(|file| file.earlier(NAME)).unwrap_or_default();
+    let mut follower = Follower { gateway: NAME.to_owned(), file, begins: &mut begins, kept: ends.now() };
+    let mut recorder = Recorder::new(ends);
+    let observed = measure_from(&mut recorder, earlier, &mut follower);
+    (observed, recorder.files())
+}
+
+/// Goes on from an earlier part of a check between the same ends, or begins its file.
+fn progress(path: &Path, ends: &ServerEnds, server: SocketAddr) -> Result<ProgressFile, Failure> {
+    let Conditions { inside, limits, .. } = ends.conditions();
+    let raw = if ends.raw_packets().is_ok() { "with raw packets" } else { "without raw packets" };
+    let between = Some(format!("{} to {server}, {raw}", inside[0]));
+    let circumstances =
+        Circumstances { path: between, ipv6: server.is_ipv6(), ..Circumstances::of(*limits)? };
+    let file = ProgressFile::open(path, circumstances, *limits)?;
+    file.begin()?;
+    Ok(file)
+}
+
 /// Opens a check, and tries whether datagrams reach each of the server's endpoints.
-fn begin(server: SocketAddr, key: Option<&Key>, idle: Duration, stop: &Stop) -> Result<ServerEnds, Failure> {
+fn begin(server: SocketAddr, key: Option<&Key>, limits: Limits, stop: &Stop) -> Result<ServerEnds, Failure> {
     let visit = Visit::begin(server, key, stop).map_err(Failure::failed)?;
     let check = NatCheck::open(visit).map_err(|e| match e {
         Error::Refused(reason) if reason.contains("not a message") => {
@@ -113,7 +148,9 @@ fn begin(server: SocketAddr, key: Option<&Key>, idle: Duration, stop: &Stop) -> 
         }
         other => Failure::failed(other),
     })?;
-    let mut ends = ServerEnds::new(check, idle, stop).map_err(Failure::failed)?;
+    let longest = check.longest();
+    let mut ends = ServerEnds::new(check, limits, stop).map_err(Failure::failed)?;
+    fits(&ends.conditions().limits, longest)?;
     let unreachable = ends.unreachable().map_err(|e| failed(server, stop, &e))?;
     if unreachable.is_empty() {
         return Ok(ends);
@@ -125,18 +162,36 @@ fn begin(server: SocketAddr, key: Option<&Key>, idle: Duration, stop: &Stop) -> 
     )))
 }
 
+/// Whether the server bears with a check of these timers.
+fn fits(limits: &Limits, longest: Option<Duration>) -> CommandResult {
+    let needed = limits.idle.max(limits.connections) + BEYOND;
+    match longest {
+        Some(longest) if longest < needed => Err(Failure::failed(format!(
+            "the server ends a check after {}; start it with: weir serve --max-time {}",
+            duration(longest.as_secs_f64()),
+            whole_minutes(needed)
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// A time as an option takes it, rounded up.
+pub(super) fn whole_minutes(time: Duration) -> String {
+    format!("{}m", time.as_secs().div_ceil(60))
+}
+
 /// Ends the check, and describes its path.
-fn end(ends: ServerEnds, server: SocketAddr) -> Result<Path, Failure> {
+fn end(ends: ServerEnds, server: SocketAddr) -> Result<document::Path, Failure> {
     let local = ends.conditions().inside[0];
     let endpoints = ends.endpoints();
     let bytes = ends.finish().map_err(Failure::failed)?;
-    Ok(Path { server, endpoints, local, received_bytes: bytes.received, sent_bytes: bytes.sent })
+    Ok(document::Path { server, endpoints, local, received_bytes: bytes.received, sent_bytes: bytes.sent })
 }
 
 fn failed(server: SocketAddr, stop: &Stop, error: &io::Error) -> Failure {
-    if stop.raised() { stopped() } else { Failure::failed(format!("{server}: {error}")) }
+    if stop.raised() { stopped(None) } else { Failure::failed(format!("{server}: {error}")) }
 }
 
-fn stopped() -> Failure {
-    Failure::failed("stopped before the check was complete")
+fn stopped(progress: Option<&Path>) -> Failure {
+    Failure::failed(format!("stopped before the check was complete{}", goes_on(progress)))
 }

@@ -88,6 +88,7 @@ impl Check<'_> {
                 addresses: endpoints.addresses.clone(),
                 ports: endpoints.ports,
                 knows_raw: true,
+                longest_s: Some(self.limits.duration.as_secs()),
             },
             patience,
         )?;

@@ -122,7 +122,7 @@ impl<'a> Hosts<'a> {
         let check = || {
             let visit = Visit::begin(at, None, &stop).map_err(|e| e.to_string())?;
             let far = NatCheck::open(visit).map_err(|e| e.to_string())?;
-            let ends = ServerEnds::new(far, std::time::Duration::ZERO, &stop);
+            let ends = ServerEnds::new(far, weir_nat::Limits::default(), &stop);
             let seen = ends.and_then(|mut ends| measure(&mut ends, &mut |_| true));
             seen.map(|seen| Table::of(&seen).kind).map_err(|e| e.to_string())
         };
