@@ -129,7 +129,7 @@ fn root_progress_is_of_one_run_and_one_process() {
     let foreign = world.run(world.weir(&["nat", "rows", "--json"])).expect(0).stdout;
     for wrong in ["", half, &foreign, "{\"format\": \"weir.nat-progress/1\"}"] {
         world.write("run", wrong);
-        refused(&args, "run: not the progress of a `weir nat lab`, or a damaged one");
+        refused(&args, "run: not the progress of a `weir nat` command, or a damaged one");
     }
     let nowhere = lab(&world, &["--idle", "0", "--progress", "missing/run"]).expect(1);
     assert!(nowhere.stderr.contains("missing/run"), "{}", nowhere.stderr);

@@ -23,7 +23,7 @@ use weir_nat::table::NatKind;
 use weir_nat::{Compliance, Ends, Limits, Observations, Packet, Side, Table, measure};
 use weir_netlink::{Route, Rtnetlink};
 use weir_probe::client::{NatCheck, Visit};
-use weir_probe::{Config, Key, NatPorts, Server};
+use weir_probe::{Config, Key, Limits as Bounds, NatPorts, Server};
 use weir_sys::process::which;
 use weir_sys::{NetNs, ProcRoot, Stop, privilege, sysctl};
 
@@ -84,7 +84,7 @@ fn with_server<T: Send>(
     addresses: usize,
     f: impl FnOnce(SocketAddr) -> T + Send,
 ) -> T {
-    with_keyed_server(site, version, addresses, None, f)
+    with_keyed_server(site, version, addresses, None, Bounds::default(), f)
 }
 
 fn with_keyed_server<T: Send>(
@@ -92,17 +92,7 @@ fn with_keyed_server<T: Send>(
     version: Version,
     addresses: usize,
     key: Option<Key>,
-    f: impl FnOnce(SocketAddr) -> T + Send,
-) -> T {
-    with_limited_server(site, version, addresses, key, weir_probe::Limits::default(), f)
-}
-
-fn with_limited_server<T: Send>(
-    site: &Site,
-    version: Version,
-    addresses: usize,
-    key: Option<Key>,
-    limits: weir_probe::Limits,
+    limits: Bounds,
     f: impl FnOnce(SocketAddr) -> T + Send,
 ) -> T {
     let host = site.host(Role::Responder).unwrap();

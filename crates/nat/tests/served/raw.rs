@@ -44,7 +44,7 @@ fn key() -> Key {
 
 /// The table of a check with the key, which has raw packets.
 pub(super) fn keyed_table(site: &Site, version: Version, idle: Duration) -> (Table, Observations) {
-    with_keyed_server(site, version, 2, Some(key()), |server| {
+    with_keyed_server(site, version, 2, Some(key()), Bounds::default(), |server| {
         in_keyed_client(site, server, idle, Some(&key()), |ends| {
             assert_eq!(ends.raw_packets(), Ok(()));
             let seen = measure(ends, &mut |_| true).unwrap();
@@ -159,7 +159,7 @@ fn root_paced_raw_packets_show_timers() {
     each("rawidle", &[sound, short], |site, behaviour| {
         let _nat = Wire::start(site, behaviour.clone());
         let limit = Duration::from_secs(12);
-        let seen = with_keyed_server(site, Version::Ipv4, 2, Some(key()), |server| {
+        let seen = with_keyed_server(site, Version::Ipv4, 2, Some(key()), Bounds::default(), |server| {
             let check = |ends: &mut ServerEnds| measure(ends, &mut |_| true).unwrap();
             in_keyed_client(site, server, limit, Some(&key()), check)
         });
@@ -198,8 +198,8 @@ fn root_paced_waiting_does_not_end_the_conversation() {
     each("rawwait", &[()], |site, ()| {
         let _nat = Wire::start(site, Behaviour::default());
         let idle = Duration::from_secs(17);
-        let limits = weir_probe::Limits { idle, ..weir_probe::Limits::default() };
-        with_limited_server(site, Version::Ipv4, 2, Some(key()), limits, |server| {
+        let limits = Bounds { idle, ..Bounds::default() };
+        with_keyed_server(site, Version::Ipv4, 2, Some(key()), limits, |server| {
             in_keyed_client(site, server, idle, Some(&key()), |ends| {
                 ends.begin("idle");
                 let conditions = ends.conditions();
@@ -231,7 +231,7 @@ fn root_rows_of_raw_packets_have_the_reason_why_there_are_none() {
     each_of("noraw64", Version::Nat64, &[()], |site, ()| {
         wire64::prepare(site);
         let _nat = Wire::start(site, Behaviour::default());
-        let reason = with_keyed_server(site, Version::Nat64, 2, Some(key()), |server| {
+        let reason = with_keyed_server(site, Version::Nat64, 2, Some(key()), Bounds::default(), |server| {
             in_keyed_client(site, server, Duration::ZERO, Some(&key()), |ends| {
                 ends.raw_packets().unwrap_err()
             })
@@ -304,17 +304,21 @@ fn root_raw_packets_to_a_server_that_is_translated_itself() {
              ip daddr 198.19.0.99 dnat to {real}; }}; }}\n"
         );
         nft(site.host(Role::Gateway).unwrap(), &rules);
-        let (table, seen) = with_keyed_server(site, Version::Ipv4, 1, Some(key()), |server| {
-            let known = SocketAddr::new("198.19.0.99".parse().unwrap(), server.port());
-            in_keyed_client(site, known, Duration::ZERO, Some(&key()), |ends| {
-                assert_eq!(ends.raw_packets(), Ok(()));
-                assert_eq!(ends.conditions().outside[0], known.ip());
-                let seen = measure(ends, &mut |_| true).unwrap();
-                let mut table = Table::of(&seen);
-                restrict(&mut table, &Means { two_addresses: false, low_ports: true, raw_packets: Ok(()) });
-                (table, seen)
-            })
-        });
+        let (table, seen) =
+            with_keyed_server(site, Version::Ipv4, 1, Some(key()), Bounds::default(), |server| {
+                let known = SocketAddr::new("198.19.0.99".parse().unwrap(), server.port());
+                in_keyed_client(site, known, Duration::ZERO, Some(&key()), |ends| {
+                    assert_eq!(ends.raw_packets(), Ok(()));
+                    assert_eq!(ends.conditions().outside[0], known.ip());
+                    let seen = measure(ends, &mut |_| true).unwrap();
+                    let mut table = Table::of(&seen);
+                    restrict(
+                        &mut table,
+                        &Means { two_addresses: false, low_ports: true, raw_packets: Ok(()) },
+                    );
+                    (table, seen)
+                })
+            });
         let found = raw_verdicts(&table);
         for row in
             ["icmp-error-in", "icmp-error-checksum", "icmp-error-out", "udp-fragments-reversed", "tcp-reset"]

@@ -21,7 +21,7 @@ use crate::talk::{is_quiet, is_verbose, note, step};
 /// How long `weir serve` may take to start on its host.
 const START: Duration = Duration::from_secs(20);
 
-/// What `weir serve` allows unless it is told otherwise.
+/// The time that `weir serve` allows a client by default.
 const SERVED_FOR: Duration = Duration::from_secs(3600);
 
 /// Ports that a survey tries, a second.
