@@ -149,6 +149,32 @@ fn root_applied_twice_it_is_one_and_another_choice_takes_its_place() {
     assert_eq!(host.pins(), "");
 }
 
+/// As after an upgrade: the programs in the kernel are of another version.
+#[test]
+fn root_programs_of_another_version_are_replaced_without_a_gap() {
+    let Some(host) = Host::new(WEIR) else { return };
+    host.run(&["apply", "--all", "--no-guard"]).expect(0);
+    host.world.sh(
+        "cd /sys/fs/bpf/weir/publish && for own in *-*-*; do mv $own ${own%%-*}-00000000-${own##*-}; done",
+    );
+    let client = host.keep_asking("client", PUBLISHED[0]);
+    let status = host.json(&["status"], 0);
+    assert!(status["containers"][0]["counts"].is_null(), "{status:#}");
+    let page = host.run(&["status"]).expect(0).stdout;
+    assert!(page.contains("by another version of weir"), "{page}");
+    let (first, rules) = (host.kernel(), host.by_the_rules());
+    let again = host.run(&["apply", "--all", "--no-guard"]).expect(0);
+    assert!(again.stderr.contains("in effect already"), "{}", again.stderr);
+    assert_eq!(host.kernel(), first, "the same mappings");
+    assert!(host.enough(client) > 3);
+    host.works();
+    assert_eq!(host.by_the_rules(), rules, "no new connection came to the rules");
+    let status = host.json(&["status"], 0);
+    assert!(status["containers"][0]["counts"].is_array(), "{status:#}");
+    host.run(&["remove"]).expect(0);
+    assert_eq!(host.pins(), "");
+}
+
 #[test]
 fn root_a_container_that_was_started_again_is_told_and_mended() {
     let Some(mut host) = Host::new(WEIR) else { return };

@@ -85,6 +85,12 @@ fn format() -> String {
     weir_guard::fingerprint(&String::from_utf8_lossy(OBJECT))[..8].to_owned()
 }
 
+/// Whether tables are of the programs of this version of weir.
+fn is_of_this_version(tables: &Path) -> bool {
+    let name = tables.iter().next().unwrap_or_default().to_string_lossy();
+    name.contains(&format!("-{}-", format()))
+}
+
 /// The kernel ends a trial so much later than the guards: they are first unless they were killed.
 const MARGIN: Duration = Duration::from_secs(1);
 
@@ -360,7 +366,7 @@ pub fn loaded_id() -> Result<Option<String>> {
     Ok(find()?.effective().find_map(|(_, tables)| tables.map(id_of)))
 }
 
-/// Whether everything is in the kernel that is wanted, and nothing else.
+/// Whether everything is in the kernel that is wanted, by programs of this version of weir, and nothing else.
 ///
 /// # Errors
 /// If the kernel does not tell.
@@ -371,7 +377,7 @@ pub fn is_whole(wanted: &Wanted) -> Result<bool> {
         found.upper().any(|(link, tables)| {
             (link.container, link.direction) == (container.index, direction)
                 && link.interface == place(wanted, container, direction)
-                && tables.map(id_of).as_deref() == Some(&id)
+                && tables.is_some_and(|tables| id_of(tables) == id && is_of_this_version(tables))
         })
     };
     let all = wanted.containers.iter().all(|c| BOTH.iter().all(|direction| is_there(c, *direction)));
@@ -456,9 +462,7 @@ fn read(tables: &Path) -> Result<(Vec<Mapping>, Option<Status>)> {
     let open = |name: &str| Map::open_pinned(&folder.join(tables).join(name));
     let mappings =
         read_back(&open("in4")?.all::<WeirEnd4, WeirOther4>()?, &open("in6")?.all::<WeirEnd6, WeirOther6>()?);
-    let name = tables.iter().next().unwrap_or_default().to_string_lossy();
-    let same = name.contains(&format!("-{}-", format()));
-    let counted = if same { Some(counted(&open("counts")?)?) } else { None };
+    let counted = if is_of_this_version(tables) { Some(counted(&open("counts")?)?) } else { None };
     Ok((mappings, counted))
 }
 

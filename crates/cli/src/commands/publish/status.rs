@@ -188,7 +188,7 @@ fn page(shown: &[Shown], wanted: Option<&Wanted>, missing: &[String]) -> String 
             let _ = writeln!(page, "  {mapping}");
         }
         let Some(counted) = &pinned.counted else {
-            page.push_str("  another version of weir counts otherwise: its counts are not shown\n");
+            page.push_str("  by another version of weir, which counts otherwise: weir publish apply replaces its programs\n");
             continue;
         };
         let _ = writeln!(page, "  {:<9} {:<17} {:>14} {:>18}", "direction", "reason", "packets", "bytes");
