@@ -142,7 +142,7 @@ fn root_the_kernels_nat_from_behind_it() {
         let refused = in_client(&world, &long);
         refused.stderr.contains("a check after").then_some(refused)
     });
-    let expected = "the server ends a check after 10 min; start it with: weir serve --max-time 11m";
+    let expected = "the server ends a check after 10 min; start it with: weir serve --max-time 16m";
     assert!(refused.code == 1 && refused.stderr.contains(expected), "{}", refused.stderr);
     drop(short);
     // Closed by a firewall: the message comes before anything is measured.
@@ -204,6 +204,8 @@ fn root_paced_a_killed_check_goes_on() {
         });
         killed.signal("KILL");
         assert_eq!(killed.end_within(PATIENCE).code, -1);
+        // The server has one check for each address, and hears of the end a moment later.
+        until("the server has heard of it", PATIENCE, || (in_client(&world, &ports).code == 0).then_some(()));
 
         let output = in_client(&world, &[&check[..], &["--verbose", "--json"]].concat()).expect(0);
         let steps = |name: &str| output.stderr.lines().any(|line| line.ends_with(name));

@@ -28,8 +28,9 @@ use crate::talk::{note, step};
 /// The path of a check, in the file of --progress.
 const NAME: &str = "check";
 
-/// How long a check may take beyond its timers, and a survey of ports beyond its packets.
-pub(super) const BEYOND: Duration = Duration::from_secs(300);
+/// How long a check may take beyond its timers, and a survey of ports beyond its packets. A check opens thousands of mappings one after
+/// the other, and each takes a round trip or more.
+pub(super) const BEYOND: Duration = Duration::from_secs(600);
 
 pub(super) fn check(
     server: &str,
