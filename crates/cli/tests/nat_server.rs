@@ -135,14 +135,14 @@ fn root_the_kernels_nat_from_behind_it() {
     // Timers that take longer than the server lets a check take.
     let mut server = world.command("ip");
     server.args(["netns", "exec", "server", WEIR, "serve", "--key-file", "key", "--port", "9400"]);
-    server.args(["--nat-address", "198.19.0.2", "--max-time", "10m"]);
+    server.args(["--nat-address", "198.19.0.2", "--max-time", "5m"]);
     let short = world.start("serve", server);
     let long = ["check", "198.19.0.2:9400", "--key-file", "key", "--preset", "standard"];
     let refused = until("the server refuses", PATIENCE, || {
         let refused = in_client(&world, &long);
         refused.stderr.contains("a check after").then_some(refused)
     });
-    let expected = "the server ends a check after 10 min; start it with: weir serve --max-time 16m";
+    let expected = "the server ends a check after 5 min; start it with: weir serve --max-time 16m";
     assert!(refused.code == 1 && refused.stderr.contains(expected), "{}", refused.stderr);
     drop(short);
     // Closed by a firewall: the message comes before anything is measured.
@@ -219,7 +219,7 @@ fn root_paced_a_killed_check_goes_on() {
         }
         assert_eq!(verdict(&document, "tcp-idle-established"), "fails");
         assert_eq!(idle["unanswered"], known["idle"]["unanswered"], "what was decided is not tried again");
-        // The same file on another path, and without raw packets.
+        // The same file on another path.
         let other = ["check", "198.19.0.3", "--key-file", "key", "--idle", "15s", "--progress", &file];
         let refused = in_client(&world, &other).expect(2);
         assert!(refused.stderr.contains("of another run (path: "), "{}", refused.stderr);

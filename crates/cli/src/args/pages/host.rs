@@ -73,9 +73,9 @@ pub(super) const PAGES: &[Page] = &[
         command: "nat check",
         text: "Makes the experiments of `weir nat lab` that one host can make, through all NATs on the way to a host with \
                `weir serve --nat-address`. Without root: mapping, filtering, ports and timers of UDP, mapping and \
-               filtering of TCP. With root on both sides and a key also ICMP, fragments, header fields, \
-               connections of TCP left alone in each state, and other protocols. The other rows say why they cannot be tested. A server with \
-               one address cannot tell all kinds of NAT apart.\n\nWith --stun it asks a STUN server with two addresses (RFC 5780; \
+               filtering of TCP. With root on both sides and a key also ICMP, fragments, header fields, connections \
+               of TCP left alone in each state, and other protocols. The other rows say why they cannot be tested. A server \
+               with one address cannot tell all kinds of NAT apart.\n\nWith --stun it asks a STUN server with two addresses (RFC 5780; \
                coturn is one) instead, which shows mapping and filtering of UDP only.\n\nWith --to, --from or both, weir copies \
                itself to that host by ssh, docker or kubectl, starts `weir serve` there or runs the check there, and \
                ends both with this command.",

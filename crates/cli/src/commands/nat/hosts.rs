@@ -21,9 +21,6 @@ use crate::talk::{is_quiet, is_verbose, note, step};
 /// How long `weir serve` may take to start on its host.
 const START: Duration = Duration::from_secs(20);
 
-/// The time that `weir serve` allows a client by default.
-const SERVED_FOR: Duration = Duration::from_secs(3600);
-
 /// Ports that a survey tries, a second.
 const PORTS_PER_SECOND: u64 = 1_250;
 
@@ -127,13 +124,11 @@ impl<'a> Ends<'a> {
         let first = first.ok_or_else(|| Failure::usage(format!("--nat-address: no {version} address")))?;
         let key = Key::make().map_err(Failure::failed)?;
         let agent = agent(to, hosts.sudo)?;
-        let addresses: Vec<String> = hosts.addresses.iter().map(ToString::to_string).collect();
-        let arguments = ["serve"].into_iter();
-        let arguments = arguments.chain(addresses.iter().flat_map(|a| ["--nat-address", a.as_str()]));
-        let longest = whole_minutes(ask.limit.max(SERVED_FOR));
-        let arguments = arguments.chain(["--max-time", longest.as_str()]);
+        let longest = ask.limit.max(weir_probe::Limits::default().duration);
+        let mut arguments = vec!["serve".to_owned(), "--max-time".to_owned(), whole_minutes(longest)];
+        arguments.extend(hosts.addresses.iter().flat_map(|a| ["--nat-address".to_owned(), a.to_string()]));
         let task = RunTask {
-            arguments: arguments.map(str::to_owned).collect(),
+            arguments,
             environment: BTreeMap::from([(KEY_VARIABLE.to_owned(), key.clone())]),
             serves: Some("serving".to_owned()),
         };

@@ -163,14 +163,14 @@ fn begin(server: SocketAddr, key: Option<&Key>, limits: Limits, stop: &Stop) -> 
     )))
 }
 
-/// Whether the server bears with a check of these timers.
+/// Whether a server that ends checks after `longest` can bear with these timers. The rest of a check takes a minute on a short path.
 fn fits(limits: &Limits, longest: Option<Duration>) -> CommandResult {
-    let needed = limits.idle.max(limits.connections) + BEYOND;
+    let timers = limits.idle.max(limits.connections);
     match longest {
-        Some(longest) if longest < needed => Err(Failure::failed(format!(
+        Some(longest) if longest <= timers => Err(Failure::failed(format!(
             "the server ends a check after {}; start it with: weir serve --max-time {}",
             duration(longest.as_secs_f64()),
-            whole_minutes(needed)
+            whole_minutes(timers + BEYOND)
         ))),
         _ => Ok(()),
     }
