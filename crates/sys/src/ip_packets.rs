@@ -171,7 +171,18 @@ mod tests {
     use std::net::UdpSocket;
 
     use super::*;
+    use crate::netns::NetNs;
     use crate::privilege;
+
+    /// Runs `f` in a namespace of its own: a tap sees what other tests send over the loopback interface, too.
+    fn alone(f: impl FnOnce() + Send) {
+        let namespace = NetNs::create().unwrap();
+        let mut up = std::process::Command::new("ip");
+        up.args(["link", "set", "lo", "up"]);
+        namespace.enter_on_spawn(&mut up);
+        assert!(up.status().unwrap().success());
+        namespace.run(f).unwrap();
+    }
 
     /// The UDP payloads among what waits in the tap.
     fn payloads(tap: &IpTap, header: usize) -> Vec<Vec<u8>> {
@@ -185,25 +196,27 @@ mod tests {
         if privilege::test_needs_root() {
             return;
         }
-        let addresses = ["127.0.0.7", "127.0.0.8"].map(|text| text.parse().unwrap());
-        let tap = IpTap::open(ChosenBy::Destination, &addresses, &[]).unwrap();
-        let from = IpTap::open(ChosenBy::Source, &addresses[1..], &[7, 10]).unwrap();
-        let sent = |source: &str, to: &str, data: &[u8]| {
-            let there = UdpSocket::bind((to, 0)).unwrap();
-            let socket = UdpSocket::bind((source, 0)).unwrap();
-            socket.send_to(data, there.local_addr().unwrap()).unwrap();
-            let _ = std::net::TcpStream::connect((to, 9));
-        };
-        sent("127.0.0.1", "127.0.0.7", b"first");
-        sent("127.0.0.1", "127.0.0.9", b"of another address");
-        sent("127.0.0.8", "127.0.0.1", b"from one of them");
-        sent("127.0.0.1", "127.0.0.8", b"second");
-        assert_eq!(payloads(&tap, 20), [b"first".to_vec(), b"second".to_vec()]);
-        assert_eq!(payloads(&from, 20), [b"from one of them"]);
-        let six = ["::1".parse().unwrap()];
-        let tap = IpTap::open(ChosenBy::Source, &six, &[7]).unwrap();
-        sent("::1", "::1", b"six");
-        assert_eq!(payloads(&tap, 40), [b"six"]);
+        alone(|| {
+            let addresses = ["127.0.0.7", "127.0.0.8"].map(|text| text.parse().unwrap());
+            let tap = IpTap::open(ChosenBy::Destination, &addresses, &[]).unwrap();
+            let from = IpTap::open(ChosenBy::Source, &addresses[1..], &[7, 10]).unwrap();
+            let sent = |source: &str, to: &str, data: &[u8]| {
+                let there = UdpSocket::bind((to, 0)).unwrap();
+                let socket = UdpSocket::bind((source, 0)).unwrap();
+                socket.send_to(data, there.local_addr().unwrap()).unwrap();
+                let _ = std::net::TcpStream::connect((to, 9));
+            };
+            sent("127.0.0.1", "127.0.0.7", b"first");
+            sent("127.0.0.1", "127.0.0.9", b"of another address");
+            sent("127.0.0.8", "127.0.0.1", b"from one of them");
+            sent("127.0.0.1", "127.0.0.8", b"second");
+            assert_eq!(payloads(&tap, 20), [b"first".to_vec(), b"second".to_vec()]);
+            assert_eq!(payloads(&from, 20), [b"from one of them"]);
+            let six = ["::1".parse().unwrap()];
+            let tap = IpTap::open(ChosenBy::Source, &six, &[7]).unwrap();
+            sent("::1", "::1", b"six");
+            assert_eq!(payloads(&tap, 40), [b"six"]);
+        });
     }
 
     /// Connections to three ports of an address, of which one listens and lets nothing in: the tap sees two, and no answer comes.
@@ -212,29 +225,31 @@ mod tests {
         if privilege::test_needs_root() {
             return;
         }
-        for (address, header) in [("127.0.0.9", 20), ("::1", 40)] {
-            let address: IpAddr = address.parse().unwrap();
-            let listener = std::net::TcpListener::bind((address, 0)).unwrap();
-            let port = listener.local_addr().unwrap().port();
-            admit_only(&listener, &[]).unwrap();
-            let tap = IpTap::open(ChosenBy::Destination, &[address], &[port, 9]).unwrap();
-            let connect = |port: u16| {
-                let to = SocketAddr::new(address, port);
-                std::net::TcpStream::connect_timeout(&to, std::time::Duration::from_millis(50))
-                    .unwrap_err()
-                    .kind()
-            };
-            assert_eq!(connect(8), io::ErrorKind::ConnectionRefused);
-            assert_eq!(connect(9), io::ErrorKind::ConnectionRefused);
-            assert_eq!(connect(port), io::ErrorKind::TimedOut);
-            let mut buffer = [0; 2048];
-            let to = |buffer: &[u8]| u16::from_be_bytes([buffer[header + 2], buffer[header + 3]]);
-            let seen: Vec<u16> =
-                std::iter::from_fn(|| tap.read(&mut buffer).unwrap().map(|_| to(&buffer))).collect();
-            assert_eq!(seen, [9, port], "{address}");
-            crate::datagram_filter::admit_all(&listener).unwrap();
-            assert!(std::net::TcpStream::connect((address, port)).is_ok());
-        }
+        alone(|| {
+            for (address, header) in [("127.0.0.9", 20), ("::1", 40)] {
+                let address: IpAddr = address.parse().unwrap();
+                let listener = std::net::TcpListener::bind((address, 0)).unwrap();
+                let port = listener.local_addr().unwrap().port();
+                admit_only(&listener, &[]).unwrap();
+                let tap = IpTap::open(ChosenBy::Destination, &[address], &[port, 9]).unwrap();
+                let connect = |port: u16| {
+                    let to = SocketAddr::new(address, port);
+                    std::net::TcpStream::connect_timeout(&to, std::time::Duration::from_millis(50))
+                        .unwrap_err()
+                        .kind()
+                };
+                assert_eq!(connect(8), io::ErrorKind::ConnectionRefused);
+                assert_eq!(connect(9), io::ErrorKind::ConnectionRefused);
+                assert_eq!(connect(port), io::ErrorKind::TimedOut);
+                let mut buffer = [0; 2048];
+                let to = |buffer: &[u8]| u16::from_be_bytes([buffer[header + 2], buffer[header + 3]]);
+                let seen: Vec<u16> =
+                    std::iter::from_fn(|| tap.read(&mut buffer).unwrap().map(|_| to(&buffer))).collect();
+                assert_eq!(seen, [9, port], "{address}");
+                crate::datagram_filter::admit_all(&listener).unwrap();
+                assert!(std::net::TcpStream::connect((address, port)).is_ok());
+            }
+        });
     }
 
     #[test]
@@ -242,17 +257,19 @@ mod tests {
         if privilege::test_needs_root() {
             return;
         }
-        let to: IpAddr = "127.0.0.6".parse().unwrap();
-        let tap = IpTap::open(ChosenBy::Destination, &[to], &[]).unwrap();
-        // A fragment from the middle, of UDP: with its DSCP, identification and hop limit; the checksum is the kernel's.
-        let mut packet =
-            vec![0x45, 0xb8, 0, 28, 0x12, 0x34, 0x20, 3, 33, 17, 0, 0, 127, 0, 0, 5, 127, 0, 0, 6];
-        packet.extend(*b"fragment");
-        IpSender::open(to).unwrap().send(&packet, to).unwrap();
-        let mut buffer = [0; 64];
-        let n = tap.read(&mut buffer).unwrap().unwrap();
-        buffer[10..12].fill(0);
-        assert_eq!(buffer[..n], packet);
+        alone(|| {
+            let to: IpAddr = "127.0.0.6".parse().unwrap();
+            let tap = IpTap::open(ChosenBy::Destination, &[to], &[]).unwrap();
+            // A fragment from the middle, of UDP: with its DSCP, identification and hop limit; the checksum is the kernel's.
+            let mut packet =
+                vec![0x45, 0xb8, 0, 28, 0x12, 0x34, 0x20, 3, 33, 17, 0, 0, 127, 0, 0, 5, 127, 0, 0, 6];
+            packet.extend(*b"fragment");
+            IpSender::open(to).unwrap().send(&packet, to).unwrap();
+            let mut buffer = [0; 64];
+            let n = tap.read(&mut buffer).unwrap().unwrap();
+            buffer[10..12].fill(0);
+            assert_eq!(buffer[..n], packet);
+        });
     }
 
     #[test]
