@@ -6,12 +6,11 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use reference::combinations::CLASSES;
 use reference::memory::Memory;
 use reference::{Behaviour, Defect};
-use weir_nat::rows::judge::Dependence::{self, Address, AddressAndPort, EndpointIndependent};
+use weir_nat::rows::judge::Dependence;
 use weir_nat::{Compliance, Table, measure};
-
-const CLASSES: [Dependence; 3] = [EndpointIndependent, Address, AddressAndPort];
 
 fn table(mut ends: Memory) -> Table {
     Table::of(&measure(&mut ends, &mut |_| true).unwrap())

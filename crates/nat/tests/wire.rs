@@ -5,12 +5,12 @@ mod reference;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use reference::combinations::{CLASSES, Draws};
 use reference::memory::Memory;
 use reference::wire::Wire;
 use reference::{Behaviour, Defect};
 use weir_lab::{Lab, LabOptions, SiteSpec, Topology};
 use weir_nat::lab::LabEnds;
-use weir_nat::rows::judge::Dependence::{Address, AddressAndPort, EndpointIndependent};
 use weir_nat::{Compliance, Ends, Observations, Table, measure};
 use weir_sys::sched::go_first;
 use weir_sys::{Stop, privilege};
@@ -61,8 +61,7 @@ fn root_all_nine_classes_on_the_wire() {
     if privilege::test_needs_root() {
         return;
     }
-    let classes = [EndpointIndependent, Address, AddressAndPort];
-    let all = classes.iter().flat_map(|mapping| classes.iter().map(|filtering| (*mapping, *filtering)));
+    let all = CLASSES.iter().flat_map(|mapping| CLASSES.iter().map(|filtering| (*mapping, *filtering)));
     let behaviours: Vec<Behaviour> =
         all.map(|(mapping, filtering)| Behaviour { mapping, filtering, ..Behaviour::default() }).collect();
     compare("classes", &behaviours, Duration::ZERO);
@@ -75,6 +74,28 @@ fn root_defects_on_the_wire() {
     }
     let behaviours: Vec<Behaviour> = Defect::ALL.into_iter().map(Behaviour::with).collect();
     compare("defects", &behaviours, Duration::ZERO);
+}
+
+#[test]
+fn root_combinations_on_the_wire() {
+    if privilege::test_needs_root() {
+        return;
+    }
+    let mut draws = Draws::from_seed(0x1234_5678);
+    let behaviours: Vec<Behaviour> = (0..40).map(|_| draws.behaviour()).collect();
+    compare("combinations", &behaviours, Duration::ZERO);
+}
+
+#[test]
+fn root_soak_combinations_on_the_wire() {
+    if privilege::test_needs_root() {
+        return;
+    }
+    for seed in 1..=5 {
+        let mut draws = Draws::from_seed(seed);
+        let behaviours: Vec<Behaviour> = (0..40).map(|_| draws.behaviour()).collect();
+        compare(&format!("combinations-{seed}"), &behaviours, Duration::ZERO);
+    }
 }
 
 #[test]

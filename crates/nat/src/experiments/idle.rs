@@ -15,7 +15,7 @@ use std::time::Duration;
 use hold::Hold;
 pub use known::bracket;
 use known::{Asked, Known};
-use opened::{Mapped, exchange, known_by, open, open_connection, open_echo, open_syn, question};
+use opened::{Mapped, Mappings, exchange, known_by, open, open_connection, open_echo, open_syn, question};
 use weir_text::order;
 
 use crate::session::Session;
@@ -109,7 +109,7 @@ pub(super) fn all(session: &mut Session<'_>, observations: &mut Observations) ->
         return Ok(());
     }
     let known = Known::of(observations.idle.take());
-    let mut mappings = Vec::new();
+    let mut mappings = Mappings::default();
     let mut plan = Vec::new();
     let left = afterwards::prepare(session, &known)?;
     // Connections, which live longest, are opened first.
@@ -184,7 +184,7 @@ fn times_of_connections(limits: Limits) -> Vec<Duration> {
 fn connections(
     session: &mut Session<'_>,
     known: &Known,
-    mappings: &mut Vec<Mapped>,
+    mappings: &mut Mappings,
     plan: &mut Vec<Planned>,
 ) -> io::Result<()> {
     if !session.carries_everything() {
@@ -196,9 +196,10 @@ fn connections(
                 continue;
             }
             session.about(purpose.rows());
-            let Some(mapped) = open_connection(session, purpose)? else { continue };
-            let (mapping, due) = (mappings.len(), mapped.last + time);
-            mappings.push(mapped);
+            let Some(mapping) = mappings.open(purpose, || open_connection(session, purpose))? else {
+                continue;
+            };
+            let due = mappings[mapping].last + time;
             plan.push(Planned { due, side: Side::Outside, mapping, purpose, refreshes: false });
         }
     }
@@ -209,7 +210,7 @@ fn connections(
 fn prepare(
     session: &mut Session<'_>,
     known: &Known,
-    mappings: &mut Vec<Mapped>,
+    mappings: &mut Mappings,
     plan: &mut Vec<Planned>,
 ) -> io::Result<()> {
     let times = times(session.conditions().limits.idle, RELATIVE_STEP, &NAMED);
@@ -218,7 +219,7 @@ fn prepare(
     session.about(Purpose::Answered.rows());
     let answered = || few.iter().filter(|time| known.leaves_open(Purpose::Answered, **time));
     for _ in answered() {
-        mappings.extend(open(session, true)?);
+        mappings.open(Purpose::Answered, || open(session, true))?;
     }
     if mappings.len() > first {
         session.pass(session.now() + STREAM)?;
@@ -243,7 +244,7 @@ fn prepare(
 fn singles(
     session: &mut Session<'_>,
     known: &Known,
-    mappings: &mut Vec<Mapped>,
+    mappings: &mut Mappings,
     plan: &mut Vec<Planned>,
 ) -> io::Result<()> {
     let times = times(session.conditions().limits.idle, RELATIVE_STEP, &NAMED);
@@ -259,15 +260,14 @@ fn singles(
             continue;
         }
         session.about(purpose.rows());
-        let mapped = match purpose {
-            Purpose::Echo => open_echo(session)?,
-            Purpose::Syn => open_syn(session)?,
-            Purpose::ResetIn | Purpose::ResetOut => open_connection(session, purpose)?,
-            _ => open(session, false)?,
-        };
-        let Some(mapped) = mapped else { continue };
-        let (mapping, due) = (mappings.len(), mapped.last + time);
-        mappings.push(mapped);
+        let opened = mappings.open(purpose, || match purpose {
+            Purpose::Echo => open_echo(session),
+            Purpose::Syn => open_syn(session),
+            Purpose::ResetIn | Purpose::ResetOut => open_connection(session, purpose),
+            _ => open(session, false),
+        })?;
+        let Some(mapping) = opened else { continue };
+        let due = mappings[mapping].last + time;
         plan.push(Planned { due, side: Side::Outside, mapping, purpose, refreshes: false });
     }
     Ok(())

@@ -6,6 +6,7 @@
 
 mod behaviour;
 mod carriage;
+pub(crate) mod combinations;
 pub(crate) mod consequences;
 mod exhaustion;
 mod icmp;

@@ -9,7 +9,7 @@ use weir_wire::{Icmp, Tcp};
 
 use super::hold::{Hold, fits};
 use super::known::Known;
-use super::opened::{Mapped, Opened, open, open_connection, open_echo, question};
+use super::opened::{Mapped, Mappings, Opened, open, open_connection, open_echo, question};
 use super::{ASKED_AT, Planned, Purpose, REFRESH_RATIO, STEP};
 use crate::experiments::icmp::Codes;
 use crate::session::{Segment, Session};
@@ -48,7 +48,7 @@ pub(super) fn prepare(
     session: &mut Session<'_>,
     known: &Known,
     holds: impl Fn(Purpose) -> bool,
-    mappings: &mut Vec<Mapped>,
+    mappings: &mut Mappings,
     plan: &mut Vec<Planned>,
 ) -> io::Result<()> {
     // A published port never ends and needs no refresh; identifiers are not published.
@@ -66,14 +66,13 @@ pub(super) fn prepare(
         for at in times_left(hold, limits, known) {
             let purpose = Purpose::Held(hold, at);
             session.about(purpose.rows());
-            let mapped = match base {
-                Purpose::Unanswered => open(session, false)?,
-                Purpose::Echo => open_echo(session)?,
-                _ => open_connection(session, base)?,
-            };
-            let Some(mapped) = mapped else { continue };
-            let (mapping, begun) = (mappings.len(), mapped.last);
-            mappings.push(mapped);
+            let opened = mappings.open(base, || match base {
+                Purpose::Unanswered => open(session, false),
+                Purpose::Echo => open_echo(session),
+                _ => open_connection(session, base),
+            })?;
+            let Some(mapping) = opened else { continue };
+            let begun = mappings[mapping].last;
             for (side, at, refreshes) in [(hold.side(), at, true), (Side::Outside, at * ASKED_AT, false)] {
                 let due = begun + Duration::from_secs_f64(at);
                 plan.push(Planned { due, side, mapping, purpose, refreshes });

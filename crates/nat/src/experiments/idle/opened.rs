@@ -2,9 +2,10 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-use weir_wire::{Icmp, Tcp};
+use weir_wire::{Icmp, Tcp, protocol};
 
 use super::Purpose;
 use crate::experiments::icmp::{echo_data, request, seen_as};
@@ -37,6 +38,69 @@ pub(super) struct Mapped {
     /// When its last packet was sent, and when that had arrived.
     pub(super) sent: Duration,
     pub(super) last: Duration,
+}
+
+impl Mapped {
+    /// The NAT's end of it, with the number of the protocol.
+    fn end(&self) -> (u8, SocketAddr) {
+        let protocol = match self.opened {
+            Opened::Udp => protocol::UDP,
+            Opened::Echo => protocol::ICMP,
+            Opened::Syn | Opened::Connection { .. } => protocol::TCP,
+        };
+        (protocol, self.seen)
+    }
+}
+
+/// How often a mapping is opened anew.
+const OPENINGS: usize = 4;
+/// How many in a row may fail to open before no more are tried: each takes as long as the path may take to answer.
+const FAILURES: usize = 4;
+
+/// The mappings under test. No two of a protocol have one outside port.
+#[derive(Default)]
+pub(super) struct Mappings {
+    all: Vec<Mapped>,
+    /// Those that failed to open since one of their purpose did.
+    failed: Vec<Purpose>,
+}
+
+impl Mappings {
+    /// Adds a mapping and returns its place; `None` if its packets did not arrive, or those of the last ones did not. One that got the port of an earlier one, as that has
+    /// ended, is not used: the packet that asks for the earlier one would keep it alive.
+    pub(super) fn open(
+        &mut self,
+        purpose: Purpose,
+        mut open: impl FnMut() -> io::Result<Option<Mapped>>,
+    ) -> io::Result<Option<usize>> {
+        if self.failed.iter().filter(|failed| **failed == purpose).count() >= FAILURES {
+            return Ok(None);
+        }
+        for _ in 0..OPENINGS {
+            let Some(mapped) = open()? else { break };
+            if self.all.iter().all(|earlier| earlier.end() != mapped.end()) {
+                self.failed.retain(|failed| *failed != purpose);
+                self.all.push(mapped);
+                return Ok(Some(self.all.len() - 1));
+            }
+        }
+        self.failed.push(purpose);
+        Ok(None)
+    }
+}
+
+impl Deref for Mappings {
+    type Target = [Mapped];
+
+    fn deref(&self) -> &[Mapped] {
+        &self.all
+    }
+}
+
+impl DerefMut for Mappings {
+    fn deref_mut(&mut self) -> &mut [Mapped] {
+        &mut self.all
+    }
 }
 
 /// Opens a mapping, which then has an answer or none; `None` if its packet did not arrive.

@@ -1,11 +1,10 @@
 //! Whether the outside port of a mapping that has ended goes to another inside host (RFC 6888 section 3, REQ-8).
 
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::known::Known;
-use super::opened::{Mapped, open};
+use super::opened::{Mappings, open};
 use super::{Planned, Purpose};
 use crate::Side;
 use crate::session::Session;
@@ -17,7 +16,7 @@ const STEP: Duration = Duration::from_secs(8);
 pub(super) fn prepare(
     session: &mut Session<'_>,
     known: &Known,
-    mappings: &mut Vec<Mapped>,
+    mappings: &mut Mappings,
     plan: &mut Vec<Planned>,
 ) -> io::Result<()> {
     // A published port is not given away.
@@ -27,10 +26,10 @@ pub(super) fn prepare(
     session.about(Purpose::Reused.rows());
     let limit = session.conditions().limits.idle;
     for time in (1..).map(|n| STEP * n).take_while(|time| *time < limit).chain([limit]) {
-        let Some(first) = open(session, false)? else { continue };
-        let inside = SocketAddr::new(session.inside(1), first.inside.port());
-        let (mapping, due) = (mappings.len(), first.last + time);
-        mappings.push(Mapped { inside, ..first });
+        let Some(mapping) = mappings.open(Purpose::Reused, || open(session, false))? else { continue };
+        let first = &mut mappings[mapping];
+        first.inside.set_ip(session.inside(1));
+        let due = first.last + time;
         plan.push(Planned { due, side: Side::Inside, mapping, purpose: Purpose::Reused, refreshes: false });
     }
     Ok(())

@@ -1,16 +1,19 @@
 //! The table of the reference NAT: each class and each defect changes the rows that it should, and no others.
 
+mod combinations;
+#[path = "../reference/mod.rs"]
 mod reference;
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use reference::combinations::{CLASSES, of_ports};
 use reference::consequences::consequences;
 use reference::memory::Memory;
 use reference::{Behaviour, Defect, PortRule, Strangers};
 use weir_nat::capture::Recorder;
-use weir_nat::rows::judge::Dependence::{self, Address, AddressAndPort, EndpointIndependent};
+use weir_nat::rows::judge::Dependence::{Address, AddressAndPort, EndpointIndependent};
 use weir_nat::{Compliance, Table, measure};
 
 /// Longer than the five minutes of RFC 4787 REQ-5c, with room for the refresh rows.
@@ -83,7 +86,6 @@ fn every_row_names_its_packets() {
 
 #[test]
 fn all_nine_classes_are_told_apart() {
-    const CLASSES: [Dependence; 3] = [EndpointIndependent, Address, AddressAndPort];
     for mapping in CLASSES {
         for filtering in CLASSES {
             let table = table(Behaviour { mapping, filtering, ..Behaviour::default() });
@@ -265,82 +267,6 @@ fn each_defect_changes_its_rows_and_no_others() {
     }
 }
 
-/// Pairs of which one hides the other: a reset or an error that is dropped, by the check of sequence numbers or otherwise, ends no
-/// mapping, keeps none alive and is not let through; mappings that all keep their port look the same for every destination, and for
-/// two packets at once; a filter by ports has no class, so that the reuse of a port is neither right nor wrong; and a filter by
-/// destination hides hairpinning where mappings depend on the destination too.
-const HIDDEN: [(Defect, Defect); 21] = [
-    (Defect::FilterByPort, Defect::PortsReusedAtOnce),
-    (Defect::FilterByPort, Defect::PortsOverload),
-    (Defect::ErrorsOutDropped, Defect::ErrorsRefresh),
-    (Defect::ErrorsInDropped, Defect::BadErrorsPass),
-    (Defect::ErrorsInDropped, Defect::BadQuotesPass),
-    (Defect::ErrorsInDropped, Defect::UnmappedErrorsPass),
-    (Defect::PortsOverload, Defect::FirstPacketsSplit),
-    (Defect::PortsOverlap, Defect::FirstPacketsSplit),
-    (Defect::ResetDropped, Defect::ResetEndsMapping),
-    (Defect::ResetDropped, Defect::WildResetEnds),
-    (Defect::SequenceChecked, Defect::WildResetEnds),
-    (Defect::SequenceLeaks, Defect::WildResetEnds),
-    (Defect::SequenceChecked, Defect::ResetEndsMapping),
-    (Defect::SequenceLeaks, Defect::ResetEndsMapping),
-    (Defect::ErrorsInDropped, Defect::ErrorsEndMapping),
-    (Defect::QueryErrorsDropped, Defect::ErrorsEndMapping),
-    (Defect::QueryErrorsDropped, Defect::QueryErrorsRefresh),
-    (Defect::PortsOverload, Defect::QueriesPerDestination),
-    (Defect::PortsOverlap, Defect::QueriesPerDestination),
-    (Defect::PortsOverload, Defect::TcpMappingDependent),
-    (Defect::FilterByPort, Defect::TcpMappingDependent),
-];
-
-/// Defects whose rows are not those of each other: their consequences add up.
-#[test]
-fn two_hundred_combinations_of_defects_change_their_rows_and_no_others() {
-    // Xorshift (Marsaglia, 2003): the same combinations at every run.
-    let mut random = 0x2545_f491_u32;
-    let mut below = |n: usize| {
-        random ^= random << 13;
-        random ^= random >> 17;
-        random ^= random << 5;
-        random as usize % n
-    };
-    let table = |defects: Vec<Defect>, timers: bool| {
-        let behaviour = Behaviour { defects, ..Behaviour::default() };
-        if timers {
-            return verdicts(&table(behaviour));
-        }
-        let observations = measure(&mut Memory::new(behaviour, Duration::ZERO), &mut |_| true).unwrap();
-        verdicts(&Table::of(&observations))
-    };
-    let baselines = [false, true].map(|timers| table(Vec::new(), timers));
-    let of_timers = |id: &str| baselines[0][id] == Compliance::NotTestable;
-    for n in 0..200 {
-        // Every fourth has timers too, which take longest.
-        let timers = n % 4 == 0;
-        let baseline = &baselines[usize::from(timers)];
-        let mut defects: Vec<Defect> = Vec::new();
-        let mut expected = baseline.clone();
-        for _ in 0..2 + below(5) {
-            let defect = Defect::ALL[below(Defect::ALL.len())];
-            let rows = consequences(defect);
-            let is_free = |id: &str| (timers || !of_timers(id)) && expected[id] == baseline[id];
-            let hides = |a: Defect, b: Defect| HIDDEN.contains(&(a, b)) || HIDDEN.contains(&(b, a));
-            let clashes = defects.iter().any(|other| hides(defect, *other));
-            if clashes || defects.contains(&defect) || !rows.iter().all(|(id, _)| is_free(id)) {
-                continue;
-            }
-            defects.push(defect);
-            expected.extend(rows.iter().copied());
-        }
-        let found = table(defects.clone(), timers);
-        // Hosts that share an address, and mappings that end early, together show when a port is used again.
-        let reuse = |id: &str, verdict| timers && (id, verdict) == ("udp-port-reuse", Compliance::Meets);
-        let differs = |id: &str, verdict| expected[id] != verdict && !reuse(id, verdict);
-        let wrong: Vec<_> = found.iter().filter(|(id, verdict)| differs(id, **verdict)).collect();
-        assert!(wrong.is_empty(), "{defects:?}: {wrong:?}");
-    }
-}
-
 #[test]
 fn rules_for_ports_are_described() {
     for (ports, words) in [
@@ -354,19 +280,7 @@ fn rules_for_ports_are_described() {
         let contiguity =
             format!("kept by {pairs} of 4 pairs, and by {pairs} of 4 whose ports another host uses too");
         assert_eq!(seen(&table, "udp-port-contiguity"), contiguity);
-        let expected: &[_] = match ports {
-            PortRule::Sequential => &[
-                ("udp-parity", Compliance::Fails),
-                ("udp-port-range", Compliance::Fails),
-                ("udp-port-randomness", Compliance::Fails),
-                ("tcp-port-randomness", Compliance::Fails),
-            ],
-            PortRule::Random => {
-                &[("udp-port-randomness", Compliance::Meets), ("tcp-port-randomness", Compliance::Meets)]
-            }
-            PortRule::Preserve => &[],
-        };
-        assert_eq!(changed(&table), expected.iter().copied().collect());
+        assert_eq!(changed(&table), of_ports(ports).iter().copied().collect());
     }
 }
 
