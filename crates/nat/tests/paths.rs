@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use reference::combinations::CLASSES;
+use reference::combinations::{CLASSES, is_of_timers};
+use reference::consequences::consequences;
 use reference::memory::Memory;
 use reference::{Behaviour, Defect};
 use weir_nat::rows::judge::Dependence;
@@ -30,7 +31,7 @@ fn loss_makes_no_verdict_wrong() {
     for behaviour in behaviours {
         let truth = verdicts(&table(Memory::new(behaviour.clone(), Duration::ZERO)));
         for seed in 1..=4 {
-            let lossy = verdicts(&table(Memory::lossy(behaviour.clone(), 2, seed)));
+            let lossy = verdicts(&table(Memory::new(behaviour.clone(), Duration::ZERO).losing(2, seed)));
             for (row, verdict) in lossy {
                 let fine = verdict == truth[row] || verdict == Compliance::NotSure;
                 assert!(fine, "{row}: {verdict:?} instead of {:?}: {behaviour:?} seed {seed}", truth[row]);
@@ -57,7 +58,7 @@ fn loss_and_delay_make_no_verdict_wrong() {
         let behaviour = Behaviour::with(defect);
         let truth = verdicts(&table(Memory::new(behaviour.clone(), Duration::ZERO)));
         for seed in 1..=2 {
-            let lossy = Memory::lossy(behaviour.clone(), 2, seed).delayed(DELAY);
+            let lossy = Memory::new(behaviour.clone(), Duration::ZERO).losing(2, seed).delayed(DELAY);
             for (row, verdict) in verdicts(&table(lossy)) {
                 let fine = verdict == truth[row] || verdict == Compliance::NotSure;
                 assert!(fine, "{row}: {verdict:?} instead of {:?}: {defect:?} seed {seed}", truth[row]);
@@ -66,47 +67,164 @@ fn loss_and_delay_make_no_verdict_wrong() {
     }
 }
 
-/// A carrier's NAT without defects in front of a home router with one: the defect shows as it does alone, or the row is not sure.
+/// Timers, on a path with loss, with delay, with both, and behind a second NAT without defects.
 #[test]
-fn a_second_nat_hides_no_failure_of_the_first() {
+fn no_path_makes_a_verdict_about_timers_wrong() {
+    // As in the tests of classes: longer than five minutes, and than the reference NAT's time of connections.
+    let [limit, connections] = [400, 10_500].map(Duration::from_secs);
+    let timed = |nats| Memory::chain(nats, limit).with_connections(connections);
     let carrier = [[198, 19, 2, 1], [198, 19, 2, 2]].map(IpAddr::from);
     let outer = Behaviour { addresses: carrier, ..Behaviour::default() };
-    let good = verdicts(&table(Memory::chain(vec![Behaviour::default(), outer.clone()], Duration::ZERO)));
-    for (row, verdict) in good {
-        assert!(!matches!(verdict, Compliance::Fails | Compliance::Partly), "{row}: {verdict:?}");
+    let of_timers = |defect: &Defect| consequences(*defect).iter().any(|(id, _)| is_of_timers(id));
+    let defects = Defect::ALL.into_iter().filter(of_timers).map(|defect| vec![defect]);
+    let good = verdicts(&table(timed(vec![Behaviour::default()])));
+    for (n, defects) in (1..).zip(defects.chain([Vec::new()])) {
+        let behaviour = Behaviour { defects, ..Behaviour::default() };
+        let one = || timed(vec![behaviour.clone()]);
+        let truth = verdicts(&table(one()));
+        // The carrier's mapping ends though the home router keeps its own alive.
+        let kept = [Defect::ErrorsRefresh, Defect::ResetsRefresh, Defect::QueryErrorsRefresh];
+        let hidden = kept.iter().any(|defect| behaviour.has(*defect));
+        let behind = if hidden { &good } else { &truth };
+        let paths = [
+            ("loss", &truth, one().losing(2, n)),
+            ("delay", &truth, one().delayed(DELAY)),
+            ("loss and delay", &truth, one().losing(2, n).delayed(DELAY)),
+            ("two NATs", behind, timed(vec![behaviour.clone(), outer.clone()])),
+        ];
+        for (path, truth, ends) in paths {
+            for (row, verdict) in verdicts(&table(ends)).into_iter().filter(|(row, _)| is_of_timers(row)) {
+                let fine = verdict == truth[row] || verdict == Compliance::NotSure;
+                assert!(
+                    fine,
+                    "{row}: {verdict:?} instead of {:?}: {path}, {:?}",
+                    truth[row], behaviour.defects
+                );
+            }
+        }
     }
-    for defect in [
-        Defect::SynDataDropped,
-        Defect::HalfCloseEnds,
-        Defect::ResetDropped,
-        Defect::OtherAnswersDropped,
-        Defect::NoSimultaneousOpen,
-        Defect::FragmentsDropped,
-        Defect::ErrorsInDropped,
-        Defect::ErrorsEndMapping,
-        Defect::QueriesDropped,
-    ] {
-        let failing = |table: &Table| -> Vec<&'static str> {
-            let bad = |v: Compliance| matches!(v, Compliance::Fails | Compliance::Partly);
-            table.rows.iter().filter(|l| bad(l.judgement.verdict)).map(|l| l.id).collect()
-        };
-        let mut alone = failing(&table(Memory::new(Behaviour::with(defect), Duration::ZERO)));
-        // The carrier's NAT leads a hairpinned SYN back to the home router, which drops it as it drops any from a contacted endpoint.
-        if defect == Defect::NoSimultaneousOpen {
-            alone.insert(0, "tcp-hairpin");
+}
+
+/// The place of a NAT with a defect; the other place has one without.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Place {
+    Home,
+    Carrier,
+}
+
+/// The rows of a defect that are not those that it has alone, with their verdicts; `None`: the other NAT hides it.
+fn beside_another(place: Place, defect: Defect) -> Option<&'static [(&'static str, Compliance)]> {
+    use Compliance::{Described, Fails, Meets, NotTestable, Partly};
+    Some(match (place, defect) {
+        // One of both lowers the hop limit, drops what the other leaks, or has no mapping.
+        (_, Defect::TtlKept | Defect::UnmappedErrorsPass | Defect::ExhaustionLeaks)
+        // Both have as many ports: the home router's end, and the carrier's do not.
+        | (
+            Place::Carrier,
+            Defect::ExhaustionSilent
+            | Defect::ExhaustionWrongCode
+            | Defect::ExhaustionShares
+            | Defect::ExhaustionEvicts,
+        )
+        // Both links are as narrow: the home router's comes first.
+        | (Place::Carrier, Defect::TooLongVanishes | Defect::TooLongWrongMtu | Defect::DfCleared)
+        // The carrier's NAT leads packets for its own addresses back, answers strangers, translates the source of errors, and checks
+        // those from outside.
+        | (
+            Place::Home,
+            Defect::NoHairpin
+            | Defect::HairpinInsideSource
+            | Defect::HairpinErrorsDropped
+            | Defect::HairpinErrorHalf
+            | Defect::SynReset
+            | Defect::ErrorOutSourceKept
+            | Defect::BadErrorsPass
+            | Defect::BadQuotesPass
+            | Defect::QuoteOptionsUnread,
+        ) => return None,
+        (_, Defect::IdKept) => &[("ip-identification", Meets)],
+        // The home router has room for ever, and the carrier's ports end.
+        (Place::Home, Defect::ExhaustionEvicts) => &[
+            ("udp-exhaustion-told", Meets),
+            ("udp-exhaustion-dropped", Meets),
+            ("udp-host-limit", Described),
+        ],
+        // What the one leaks the other drops, or translates.
+        (_, Defect::OthersLeaked) => &[
+            ("protocol-dccp", Partly),
+            ("protocol-esp", Partly),
+            ("protocol-gre", Partly),
+            ("protocol-sctp", Partly),
+            ("protocol-udp-lite", Partly),
+        ],
+        (Place::Home, Defect::FragmentsLeaked) => {
+            &[("udp-fragments-in-order", Partly), ("udp-fragments-reversed", Partly)]
         }
-        // It leads back an error about a hairpinned packet too, which then comes from outside.
-        if defect == Defect::ErrorsInDropped {
-            alone.insert(1, "icmp-error-hairpin");
+        // The carrier's NAT sends the fragments on in an order of its own.
+        (Place::Home, Defect::FragmentsInOrderOnly) => &[("udp-fragments-in-order", Partly)],
+        // It leads a hairpinned SYN, and errors about hairpinned packets, back to the home router as from outside.
+        (Place::Home, Defect::NoSimultaneousOpen) => {
+            &[("tcp-hairpin", Fails), ("tcp-hairpin-source", NotTestable)]
         }
-        let chain = Memory::chain(vec![Behaviour::with(defect), outer.clone()], Duration::ZERO);
-        assert_eq!(failing(&table(chain)), alone, "{defect:?}");
+        (Place::Home, Defect::ErrorsInDropped | Defect::InnerIpChecksumStale | Defect::ErrorCodeChanged) => {
+            &[("icmp-error-hairpin", Fails)]
+        }
+        // The home router is the host to which the error quotes a packet that it never sent.
+        (Place::Carrier, Defect::HairpinInsideSource) => &[("icmp-error-hairpin", Fails)],
+        // It drops errors that quote a damaged header.
+        (Place::Carrier, Defect::InnerIpChecksumStale) => &[
+            ("icmp-error-checksum", NotTestable),
+            ("icmp-error-in", Fails),
+            ("icmp-error-quote-options", Fails),
+            ("icmp-error-quote-unchecked", Fails),
+            ("icmp-error-short-quote", Fails),
+        ],
+        // Packets that the home router fragmented are fragments to the carrier's NAT.
+        (Place::Carrier, Defect::FragmentsDropped) => &[("udp-too-long-fragmented", Fails)],
+        (Place::Carrier, Defect::FragmentsInOrderOnly) => {
+            &[("udp-fragments-in-order", Partly), ("udp-too-long-fragmented", Fails)]
+        }
+        (Place::Carrier, Defect::FragmentsLeaked) => &[
+            ("udp-fragments-in-order", Partly),
+            ("udp-fragments-reversed", Partly),
+            ("udp-too-long-fragmented", Fails),
+        ],
+        _ => &[],
+    })
+}
+
+/// A carrier's NAT in front of a home router: a defect of either shows as it does alone, but for what the other one makes of it.
+#[test]
+fn each_defect_of_either_of_two_nats_changes_its_rows_and_no_others() {
+    let carrier = [[198, 19, 2, 1], [198, 19, 2, 2]].map(IpAddr::from);
+    let at_carrier = |behaviour: Behaviour| Behaviour { addresses: carrier, ..behaviour };
+    let chain = |home, outer| verdicts(&table(Memory::chain(vec![home, at_carrier(outer)], Duration::ZERO)));
+    let alone = |behaviour| verdicts(&table(Memory::new(behaviour, Duration::ZERO)));
+    let good = alone(Behaviour::default());
+    assert_eq!(chain(Behaviour::default(), Behaviour::default()), good);
+    for place in [Place::Home, Place::Carrier] {
+        for defect in Defect::ALL {
+            let expected = match beside_another(place, defect) {
+                None => good.clone(),
+                Some(others) => {
+                    let mut rows = alone(Behaviour::with(defect));
+                    rows.extend(others.iter().copied());
+                    rows
+                }
+            };
+            let found = match place {
+                Place::Home => chain(Behaviour::with(defect), Behaviour::default()),
+                Place::Carrier => chain(Behaviour::default(), Behaviour::with(defect)),
+            };
+            let wrong: Vec<_> = found.iter().filter(|(id, verdict)| expected[*id] != **verdict).collect();
+            assert!(wrong.is_empty(), "{place:?} {defect:?}: {wrong:?}");
+        }
     }
 }
 
 #[test]
 fn a_path_that_carries_nothing_has_no_verdict() {
-    for line in table(Memory::lossy(Behaviour::default(), 100, 1)).rows {
+    for line in table(Memory::new(Behaviour::default(), Duration::ZERO).losing(100, 1)).rows {
         let open = matches!(line.judgement.verdict, Compliance::NotSure | Compliance::NotTestable);
         assert!(open, "{}: {:?}", line.id, line.judgement);
     }

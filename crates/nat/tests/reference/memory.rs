@@ -53,12 +53,11 @@ impl Memory {
         self
     }
 
-    /// A path that loses packets, with experiments that send each five times.
-    pub(crate) fn lossy(behaviour: Behaviour, percent: u32, seed: u32) -> Self {
-        let mut memory = Memory::new(behaviour, Duration::ZERO);
-        memory.conditions.attempts = 5;
-        memory.loss = Some(Loss { percent, random: seed.wrapping_mul(0x9e37_79b9) | 1 });
-        memory
+    /// The same path losing packets, with experiments that send each five times.
+    pub(crate) fn losing(mut self, percent: u32, seed: u32) -> Self {
+        self.conditions.attempts = 5;
+        self.loss = Some(Loss { percent, random: seed.wrapping_mul(0x9e37_79b9) | 1 });
+        self
     }
 
     /// The same path with a delay.
