@@ -1,5 +1,7 @@
 //! One run of experiments: fresh ports, marked packets, and silence that is checked before it counts.
 
+mod trip;
+
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -10,6 +12,8 @@ use weir_wire::Tcp;
 
 use crate::ends::{FIRST_PORT, PORT_STEP};
 use crate::{Arrival, Conditions, Ends, Observations, Packet, Progress, Published, Side};
+
+pub(crate) use trip::Trip;
 
 /// Port of the control packets, on both sides. No experiment uses it.
 pub(crate) const CONTROL_PORT: u16 = 19_990;
@@ -78,34 +82,6 @@ impl Segment {
     }
 }
 
-/// The fate of a packet.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Trip {
-    /// The packet as it came out of the NAT; `None` if it did not.
-    pub(crate) arrived: Option<Arrival>,
-    /// Other packets that came out meanwhile: answers of the NAT itself.
-    pub(crate) others: Vec<Arrival>,
-    /// The path carried a control packet afterwards, if this one did not arrive.
-    pub(crate) sure: bool,
-}
-
-impl Trip {
-    /// The source that the packet had when it arrived.
-    pub(crate) fn from(&self) -> Option<SocketAddr> {
-        self.arrived.as_ref().and_then(|arrival| arrival.packet.from())
-    }
-
-    /// The destination that it had.
-    pub(crate) fn to(&self) -> Option<SocketAddr> {
-        self.arrived.as_ref().and_then(|arrival| arrival.packet.to())
-    }
-
-    /// It arrived, or its loss counts.
-    pub(crate) fn is_sure(&self) -> bool {
-        self.arrived.is_some() || self.sure
-    }
-}
-
 /// Experiments over two ends.
 pub(crate) struct Session<'a> {
     ends: &'a mut dyn Ends,
@@ -118,6 +94,8 @@ pub(crate) struct Session<'a> {
     sequences: HashMap<(SocketAddr, SocketAddr), u32>,
     /// The last control packets did not arrive.
     died: bool,
+    /// Packets that nobody waited for, if they are kept.
+    strays: Option<Vec<Arrival>>,
 }
 
 impl<'a> Session<'a> {
@@ -131,6 +109,7 @@ impl<'a> Session<'a> {
             used_published: 0,
             sequences: HashMap::new(),
             died: false,
+            strays: None,
         }
     }
 
@@ -434,9 +413,22 @@ impl<'a> Session<'a> {
             if is_it(&arrival) {
                 return Ok(Some(arrival));
             }
+            if let Some(strays) = &mut self.strays {
+                strays.push(arrival.clone());
+            }
             others.push(arrival);
         }
         Ok(None)
+    }
+
+    /// From now on, keeps packets that arrive while others are waited for.
+    pub(crate) fn keep_strays(&mut self) {
+        self.strays = Some(Vec::new());
+    }
+
+    /// Returns them, and keeps further ones.
+    pub(crate) fn strays(&mut self) -> Vec<Arrival> {
+        self.strays.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Lets time pass, and returns what arrived meanwhile.

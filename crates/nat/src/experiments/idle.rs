@@ -7,19 +7,19 @@ mod hold;
 mod known;
 mod opened;
 mod reuse;
+mod schedule;
 
-use std::collections::HashMap;
 use std::io;
 use std::time::Duration;
 
 use hold::Hold;
+use known::Known;
 pub use known::bracket;
-use known::{Asked, Known};
-use opened::{Mapped, Mappings, exchange, known_by, open, open_connection, open_echo, open_syn, question};
+use schedule::Schedule;
 use weir_text::order;
 
 use crate::session::Session;
-use crate::{Arrival, Earlier, Limits, Observations, Side};
+use crate::{Earlier, Limits, Observations};
 
 /// Smallest distance of two idle times.
 const STEP: Duration = Duration::from_millis(250);
@@ -31,9 +31,6 @@ const NAMED: [f64; 4] = [60.0, 120.0, 240.0, 300.0];
 const NAMED_OF_CONNECTIONS: [f64; 2] = [120.0, 7_440.0];
 /// How near, s.
 const NEAR: f64 = 4.0;
-/// Linux treats a UDP exchange as a stream, with a longer timeout, once it has lasted two seconds
-/// (net/netfilter/nf_conntrack_proto_udp.c); others may do so after a number of packets.
-const STREAM: Duration = Duration::from_millis(2_200);
 /// A refreshed mapping is asked for after this multiple of the time of its refresh.
 const ASKED_AT: f64 = 1.6;
 /// Ratio of the refresh times that are tried. For any idle time one of them is well before it, and is asked for well after it.
@@ -75,6 +72,23 @@ impl Purpose {
         Purpose::ResetOut,
     ];
 
+    /// The mappings that it is about.
+    fn base(self) -> Purpose {
+        match self {
+            Purpose::Held(hold, _) => hold.base(),
+            other => other,
+        }
+    }
+
+    /// Whether it needs ends that carry any packet.
+    fn needs_everything(self) -> bool {
+        match self {
+            Purpose::Unanswered | Purpose::Answered | Purpose::Reused => false,
+            Purpose::Held(hold, _) => !matches!(hold, Hold::UdpOut | Hold::UdpIn),
+            _ => true,
+        }
+    }
+
     /// The rows that such a packet is evidence for.
     fn rows(self) -> &'static [&'static str] {
         match self {
@@ -92,14 +106,12 @@ impl Purpose {
     }
 }
 
-/// A packet to be sent at its time.
-struct Planned {
-    due: Duration,
-    side: Side,
-    mapping: usize,
+/// A mapping that is to be opened and left alone.
+#[derive(Debug, Clone, Copy)]
+struct Wanted {
     purpose: Purpose,
-    /// It refreshes, and asks for nothing.
-    refreshes: bool,
+    /// Until a packet asks for it; a held one gets another packet before.
+    time: Duration,
 }
 
 /// RFC 4787 section 4.3, RFC 5382 section 5, RFC 5508 sections 3.2 and 4.3, RFC 7857 sections 2.2 and 8.
@@ -109,27 +121,52 @@ pub(super) fn all(session: &mut Session<'_>, observations: &mut Observations) ->
         return Ok(());
     }
     let known = Known::of(observations.idle.take());
-    let mut mappings = Mappings::default();
-    let mut plan = Vec::new();
     let left = afterwards::prepare(session, &known)?;
-    // Connections, which live longest, are opened first.
-    let of_connections = |base| base == Purpose::Established;
-    connections(session, &known, &mut mappings, &mut plan)?;
-    held::prepare(session, &known, of_connections, &mut mappings, &mut plan)?;
-    prepare(session, &known, &mut mappings, &mut plan)?;
-    held::prepare(session, &known, |base| !of_connections(base), &mut mappings, &mut plan)?;
-    singles(session, &known, &mut mappings, &mut plan)?;
-    reuse::prepare(session, &known, &mut mappings, &mut plan)?;
-    order::by_key(&mut plan, |planned| planned.due);
-    let asked = carry_out(session, &mappings, &plan, &mut |session, asked, sure, rest| {
-        observations.idle = Some(known.with(asked, sure, limit, Some(rest)));
-        session.seen(observations, None)
-    })?;
+    let mut schedule = Schedule::of(wanted(session, &known));
+    session.keep_strays();
+    while schedule.go_on(session)? {
+        if session.wants_part() {
+            // The control packets come after those of the schedule, so an answer is there as well, or does not come.
+            let (sure, _) = session.path_is_alive()?;
+            let rest = schedule.rest();
+            let asked = schedule.asked(session.strays());
+            observations.idle = Some(known.with(asked, sure, limit, Some(&rest)));
+            session.seen(observations, None)?;
+        }
+    }
+    let patience = session.conditions().patience;
+    session.pass(session.now() + patience)?;
     let (sure, _) = session.path_is_alive()?;
-    let mut idle = known.with(&asked, sure, limit, None);
+    let mut idle = known.with(schedule.asked(session.strays()), sure, limit, None);
     afterwards::ask(session, &left, &mut idle)?;
     observations.idle = Some(idle);
     Ok(())
+}
+
+/// The mappings to open, those that take longest first.
+fn wanted(session: &Session<'_>, known: &Known) -> Vec<Wanted> {
+    let limits = session.conditions().limits;
+    let searched = times(limits.idle, RELATIVE_STEP, &NAMED);
+    let few = thinned(session, &searched);
+    let of_connections = thinned(session, &times_of_connections(limits));
+    let mut wanted = Vec::new();
+    for purpose in Purpose::TRIED {
+        if purpose.needs_everything() && !session.carries_everything() {
+            continue;
+        }
+        let times = match purpose {
+            Purpose::Established | Purpose::HalfClosed => &of_connections,
+            // Identifiers are no ports: none is published.
+            Purpose::Echo => &searched,
+            _ => &few,
+        };
+        let open = times.iter().filter(|time| known.leaves_open(purpose, **time));
+        wanted.extend(open.map(|time| Wanted { purpose, time: *time }));
+    }
+    wanted.extend(held::wanted(session, known));
+    wanted.extend(reuse::wanted(session, known));
+    order::by(&mut wanted, |a, b| b.time.cmp(&a.time));
+    wanted
 }
 
 /// Longest idle time that a run with these limits has still to wait for, after an earlier part of it.
@@ -178,169 +215,6 @@ fn times_of_connections(limits: Limits) -> Vec<Duration> {
         return Vec::new();
     }
     times(limits.connections, 2.0 * RELATIVE_STEP, &NAMED_OF_CONNECTIONS)
-}
-
-/// Opens connections of TCP, and plans what is sent to them.
-fn connections(
-    session: &mut Session<'_>,
-    known: &Known,
-    mappings: &mut Mappings,
-    plan: &mut Vec<Planned>,
-) -> io::Result<()> {
-    if !session.carries_everything() {
-        return Ok(());
-    }
-    for time in thinned(session, &times_of_connections(session.conditions().limits)) {
-        for purpose in [Purpose::Established, Purpose::HalfClosed] {
-            if !known.leaves_open(purpose, time) {
-                continue;
-            }
-            session.about(purpose.rows());
-            let Some(mapping) = mappings.open(purpose, || open_connection(session, purpose))? else {
-                continue;
-            };
-            let due = mappings[mapping].last + time;
-            plan.push(Planned { due, side: Side::Outside, mapping, purpose, refreshes: false });
-        }
-    }
-    Ok(())
-}
-
-/// Opens the mappings of UDP with packets both ways, and plans what is sent to them.
-fn prepare(
-    session: &mut Session<'_>,
-    known: &Known,
-    mappings: &mut Mappings,
-    plan: &mut Vec<Planned>,
-) -> io::Result<()> {
-    let times = times(session.conditions().limits.idle, RELATIVE_STEP, &NAMED);
-    let few = thinned(session, &times);
-    let first = mappings.len();
-    session.about(Purpose::Answered.rows());
-    let answered = || few.iter().filter(|time| known.leaves_open(Purpose::Answered, **time));
-    for _ in answered() {
-        mappings.open(Purpose::Answered, || open(session, true))?;
-    }
-    if mappings.len() > first {
-        session.pass(session.now() + STREAM)?;
-    }
-    for mapping in &mut mappings[first..] {
-        exchange(session, mapping)?;
-    }
-    for (mapping, time) in (first..mappings.len()).zip(answered()) {
-        let due = mappings[mapping].last + *time;
-        plan.push(Planned {
-            due,
-            side: Side::Outside,
-            mapping,
-            purpose: Purpose::Answered,
-            refreshes: false,
-        });
-    }
-    Ok(())
-}
-
-/// Opens a mapping for each time and purpose that is asked for once.
-fn singles(
-    session: &mut Session<'_>,
-    known: &Known,
-    mappings: &mut Mappings,
-    plan: &mut Vec<Planned>,
-) -> io::Result<()> {
-    let times = times(session.conditions().limits.idle, RELATIVE_STEP, &NAMED);
-    let few = thinned(session, &times);
-    const SINGLE: [Purpose; 5] =
-        [Purpose::Unanswered, Purpose::Echo, Purpose::Syn, Purpose::ResetIn, Purpose::ResetOut];
-    for (time, purpose) in times.iter().flat_map(|time| SINGLE.map(|purpose| (*time, purpose))) {
-        let carried = purpose == Purpose::Unanswered || session.carries_everything();
-        if !carried || !known.leaves_open(purpose, time) {
-            continue;
-        }
-        if purpose != Purpose::Echo && !few.contains(&time) {
-            continue;
-        }
-        session.about(purpose.rows());
-        let opened = mappings.open(purpose, || match purpose {
-            Purpose::Echo => open_echo(session),
-            Purpose::Syn => open_syn(session),
-            Purpose::ResetIn | Purpose::ResetOut => open_connection(session, purpose),
-            _ => open(session, false),
-        })?;
-        let Some(mapping) = opened else { continue };
-        let due = mappings[mapping].last + time;
-        plan.push(Planned { due, side: Side::Outside, mapping, purpose, refreshes: false });
-    }
-    Ok(())
-}
-
-/// Gets what was asked so far, whether the path has carried a control packet since, and what is still to be sent.
-type Part<'a> = dyn FnMut(&mut Session<'_>, &[Asked], bool, &[Planned]) -> io::Result<()> + 'a;
-
-/// Sends everything at its time, and notes which packets reached their hosts.
-fn carry_out(
-    session: &mut Session<'_>,
-    mappings: &[Mapped],
-    plan: &[Planned],
-    part: &mut Part<'_>,
-) -> io::Result<Vec<Asked>> {
-    let mut asked: Vec<Asked> = Vec::new();
-    let mut by_data: HashMap<Vec<u8>, usize> = HashMap::new();
-    // When mappings were refreshed, at the earliest and at the latest.
-    let mut refreshed: HashMap<usize, (Duration, Duration)> = HashMap::new();
-    let note = |arrivals: Vec<Arrival>, asked: &mut Vec<Asked>, by_data: &HashMap<Vec<u8>, usize>| {
-        for arrival in &arrivals {
-            let Some(n) = known_by(arrival).and_then(|data| by_data.get(&data)) else { continue };
-            match arrival.side {
-                // The port may belong to another mapping by now.
-                Side::Inside => {
-                    asked[*n].alive |= arrival.packet.to().is_none_or(|to| to == asked[*n].inside);
-                }
-                Side::Outside => asked[*n].ports.1 = arrival.packet.from(),
-            }
-        }
-    };
-    for (n, planned) in plan.iter().enumerate() {
-        let arrivals = session.pass(planned.due)?;
-        note(arrivals, &mut asked, &by_data);
-        let mapping = &mappings[planned.mapping];
-        session.about(planned.purpose.rows());
-        let (packet, data) = match planned.purpose {
-            Purpose::Held(hold, _) if planned.refreshes => (held::packet(session, mapping, hold), Vec::new()),
-            _ => question(session, mapping, planned.side),
-        };
-        let before = session.now();
-        for _ in 0..session.attempts() {
-            session.send_only(planned.side, &packet)?;
-        }
-        let times = (before.saturating_sub(mapping.last), session.now().saturating_sub(mapping.sent));
-        if planned.refreshes {
-            refreshed.insert(planned.mapping, times);
-        } else {
-            by_data.insert(data, asked.len());
-            let refreshed = refreshed.get(&planned.mapping).copied();
-            let (purpose, inside) = (planned.purpose, mapping.inside);
-            asked.push(Asked {
-                purpose,
-                times,
-                refreshed,
-                alive: false,
-                inside,
-                ports: (mapping.seen, None),
-            });
-        }
-        if session.wants_part() {
-            // The control packets come after this one, so its answer is there as well, or does not come.
-            let (sure, arrivals) = session.path_is_alive()?;
-            note(arrivals, &mut asked, &by_data);
-            part(session, &asked, sure, &plan[n + 1..])?;
-        }
-    }
-    let patience = session.conditions().patience;
-    let arrivals = session.pass(session.now() + patience)?;
-    note(arrivals, &mut asked, &by_data);
-    let (_, arrivals) = session.path_is_alive()?;
-    note(arrivals, &mut asked, &by_data);
-    Ok(asked)
 }
 
 #[cfg(test)]

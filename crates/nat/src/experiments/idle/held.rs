@@ -1,7 +1,6 @@
 //! Mappings that get one more packet before their idle time ends: whether that starts it anew (RFC 4787 section 4.3, RFC 5382
 //! section 5, RFC 5508 section 4.3, RFC 7857 section 8).
 
-use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -9,11 +8,11 @@ use weir_wire::{Icmp, Tcp};
 
 use super::hold::{Hold, fits};
 use super::known::Known;
-use super::opened::{Mapped, Mappings, Opened, open, open_connection, open_echo, question};
-use super::{ASKED_AT, Planned, Purpose, REFRESH_RATIO, STEP};
+use super::opened::{Mapped, Opened, question};
+use super::{ASKED_AT, Purpose, REFRESH_RATIO, STEP, Wanted};
 use crate::experiments::icmp::Codes;
 use crate::session::{Segment, Session};
-use crate::{Limits, Packet, Side};
+use crate::{Limits, Packet};
 
 /// The last time, of the packet that asks, for which a run with these limits has still to wait.
 pub(super) fn longest_left(limits: Limits, known: &Known) -> Duration {
@@ -43,43 +42,22 @@ fn times(limit: Duration) -> Vec<f64> {
     times
 }
 
-/// Opens the mappings of these packets, one for each time.
-pub(super) fn prepare(
-    session: &mut Session<'_>,
-    known: &Known,
-    holds: impl Fn(Purpose) -> bool,
-    mappings: &mut Mappings,
-    plan: &mut Vec<Planned>,
-) -> io::Result<()> {
-    // A published port never ends and needs no refresh; identifiers are not published.
-    let published = session.conditions().published.is_some();
-    let limits = session.conditions().limits;
-    for hold in Hold::ALL.into_iter().filter(|hold| holds(hold.base())) {
-        let base = hold.base();
-        if published && base != Purpose::Echo {
+/// The mappings of these packets, one for each time.
+pub(super) fn wanted(session: &Session<'_>, known: &Known) -> Vec<Wanted> {
+    let mut wanted = Vec::new();
+    for hold in Hold::ALL {
+        // A published port never ends and needs no refresh; identifiers are not published.
+        let published = session.conditions().published.is_some() && hold.base() != Purpose::Echo;
+        let needs = Purpose::Held(hold, 0.0).needs_everything();
+        if published || (needs && !session.carries_everything()) {
             continue;
         }
-        let carried = matches!(hold, Hold::UdpOut | Hold::UdpIn) || session.carries_everything();
-        if !carried {
-            continue;
-        }
-        for at in times_left(hold, limits, known) {
-            let purpose = Purpose::Held(hold, at);
-            session.about(purpose.rows());
-            let opened = mappings.open(base, || match base {
-                Purpose::Unanswered => open(session, false),
-                Purpose::Echo => open_echo(session),
-                _ => open_connection(session, base),
-            })?;
-            let Some(mapping) = opened else { continue };
-            let begun = mappings[mapping].last;
-            for (side, at, refreshes) in [(hold.side(), at, true), (Side::Outside, at * ASKED_AT, false)] {
-                let due = begun + Duration::from_secs_f64(at);
-                plan.push(Planned { due, side, mapping, purpose, refreshes });
-            }
-        }
+        let times = times_left(hold, session.conditions().limits, known);
+        let until = |at: f64| Duration::from_secs_f64(at * ASKED_AT);
+        wanted
+            .extend(times.into_iter().map(|at| Wanted { purpose: Purpose::Held(hold, at), time: until(at) }));
     }
-    Ok(())
+    wanted
 }
 
 /// The packet, for a mapping.

@@ -7,7 +7,7 @@ use weir_text::order;
 
 use super::afterwards;
 use super::hold::{Hold, fits};
-use super::{MARGIN, Planned, Purpose, STEP};
+use super::{MARGIN, Purpose, STEP};
 use crate::observed::{Idle, IdleTry, PortReuse, Refresh};
 
 /// A packet that was sent to ask for a mapping.
@@ -118,13 +118,13 @@ impl Known {
     }
 
     /// All results together. Silence is believed if the path is `sure` to have carried a control packet since. Until the
-    /// experiment is over, `rest` are the packets that are still to be sent: what they may change is left out.
+    /// experiment is over, `rest` are the purposes of packets that are still to be sent: what they may change is left out.
     pub(super) fn with(
         &self,
         asked: &[Asked],
         sure: bool,
         limit: Duration,
-        rest: Option<&[Planned]>,
+        rest: Option<&[Purpose]>,
     ) -> Idle {
         let tries = |purpose: Purpose| {
             let new = asked.iter().filter(|a| a.purpose == purpose && (a.alive || sure || rest.is_none()));
@@ -149,7 +149,7 @@ impl Known {
                 Purpose::Held(other, at) if other == hold => Some(at),
                 _ => None,
             };
-            let mut left = rest.unwrap_or_default().iter().filter_map(|planned| at(planned.purpose));
+            let mut left = rest.unwrap_or_default().iter().filter_map(|purpose| at(*purpose));
             if left.any(|at| fits(at, expiry)) {
                 return None;
             }
@@ -165,7 +165,7 @@ impl Known {
                 },
             )
         };
-        let waits = rest.is_some_and(|rest| rest.iter().any(|planned| planned.purpose == Purpose::Reused));
+        let waits = rest.is_some_and(|rest| rest.contains(&Purpose::Reused));
         let port_reuse = match &self.0 {
             Some(idle) if self.has_reuse() => idle.port_reuse.clone(),
             _ if waits => Vec::new(),

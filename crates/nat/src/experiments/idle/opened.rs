@@ -103,6 +103,19 @@ impl DerefMut for Mappings {
     }
 }
 
+/// Opens a mapping of a purpose; `None` if its packets did not arrive.
+pub(super) fn open_for(session: &mut Session<'_>, purpose: Purpose) -> io::Result<Option<Mapped>> {
+    match purpose.base() {
+        Purpose::Echo => open_echo(session),
+        Purpose::Syn => open_syn(session),
+        Purpose::Established | Purpose::HalfClosed | Purpose::ResetIn | Purpose::ResetOut => {
+            open_connection(session, purpose.base())
+        }
+        Purpose::Answered => open(session, true),
+        _ => open(session, false),
+    }
+}
+
 /// Opens a mapping, which then has an answer or none; `None` if its packet did not arrive.
 pub(super) fn open(session: &mut Session<'_>, answered: bool) -> io::Result<Option<Mapped>> {
     let inside = session.fresh_inside();
