@@ -94,7 +94,7 @@ pub(crate) struct Session<'a> {
     sequences: HashMap<(SocketAddr, SocketAddr), u32>,
     /// The last control packets did not arrive.
     died: bool,
-    /// Packets that nobody waited for, if they are kept.
+    /// Packets that came while others were waited for, if they are kept.
     strays: Option<Vec<Arrival>>,
 }
 

@@ -148,7 +148,7 @@ fn beside_another(place: Place, defect: Defect) -> Option<&'static [(&'static st
             ("udp-exhaustion-dropped", Meets),
             ("udp-host-limit", Described),
         ],
-        // What the one leaks the other drops, or translates.
+        // One leaks them, and the other drops or translates them.
         (_, Defect::OthersLeaked) => &[
             ("protocol-dccp", Partly),
             ("protocol-esp", Partly),
