@@ -70,7 +70,7 @@ impl Schedule {
         Ok(true)
     }
 
-    /// What was asked so far, with these arrivals.
+    /// The packets that asked so far, and which of them these arrivals answer.
     pub(super) fn asked(&mut self, arrivals: Vec<Arrival>) -> &[Asked] {
         for arrival in &arrivals {
             let Some(n) = known_by(arrival).and_then(|data| self.by_data.get(&data)) else { continue };
