@@ -136,6 +136,74 @@ fn a_measured_rate_that_does_not_suffice_is_reported() {
     assert!(slow.contains(words) && slow.contains("200.0 %"), "{slow}");
     assert!(!fast.contains(words) && fast.contains("100.0 %") && !fast.contains("(a month)"), "{fast}");
     assert!(!render::terminal(&answered(1, &[]), 100).contains("Price of speed"));
+    // 0.45 GB in an hour are 1 Mbit/s: a rate that just suffices.
+    let question = Question { gb_in: amount("0.45"), hours: Amount::from(1), ..Question::default() };
+    let just = answer(&question, &[option("vm", "vm = { per-month = 3 }")], &[measured(1e6)]).unwrap();
+    assert_eq!(just.unit_costs[0].used_ratio, Amount::from(1));
+    assert!(!render::terminal(&just, 100).contains(words));
+}
+
+/// Four decimals below 1 and two from there on; nothing has two.
+#[test]
+fn small_bills_have_more_decimals() {
+    for (price, bill) in [("0.5", "0.5000"), ("1", "1.00"), ("0", "0.00")] {
+        let options = [option("a", &format!("vm = {{ per-month = {price} }}"))];
+        let short = render::in_short(&answer(&Question::default(), &options, &[]).unwrap());
+        assert!(short.contains(&format!(" cost {bill} USD with a ")), "{short}");
+    }
+}
+
+#[test]
+fn prices_of_two_dates_name_both() {
+    let mut options = ["a", "b"].map(|name| option(name, "vm = { per-month = 1 }"));
+    let short =
+        |options: &[PriceOption]| render::in_short(&answer(&Question::default(), options, &[]).unwrap());
+    assert!(short(&options).contains("at the prices of 2026; "), "{}", short(&options));
+    options[0].as_of = "2025-03".to_owned().try_into().unwrap();
+    assert!(short(&options).contains("at the prices of 2025-03 to 2026; "), "{}", short(&options));
+}
+
+#[test]
+fn a_catalogue_is_listed_with_region_date_and_source() {
+    let text = render::price_list(&[option("mine", "vm = { per-month = 1 }")], 80);
+    let words: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(words[0], ["option", "what", "region", "as", "of", "source"]);
+    assert!(words.contains(&vec!["mine", "t", "r", "2026", "s"]), "{text}");
+    assert!(text.ends_with("check them at their source before you decide.\n"), "{text}");
+}
+
+#[test]
+fn names_of_options_are_letters_digits_and_hyphens() {
+    let problem = |name: &str| {
+        let mut catalogue = Catalogue::built_in().unwrap();
+        catalogue.add("test", &[option(name, "vm = { per-month = 1 }")]).err().map(|e| e.to_string())
+    };
+    assert_eq!(problem("my-vm-2"), None);
+    for name in ["", "my vm"] {
+        assert!(problem(name).unwrap().contains("use letters, digits"), "{name}");
+    }
+}
+
+/// A fee of one price is written by that, as it was read.
+#[test]
+fn fees_are_written_as_they_are_read() {
+    for (fee, key, other) in [
+        (r#"{"per-gb":2}"#, "per-gb", "tiers"),
+        (r#"{"tiers":[{"up-to":4,"per-gb":1},{"per-gb":2}]}"#, "tiers", "per-gb"),
+    ] {
+        let read: weir_cost::Fee = serde_json::from_str(fee).unwrap();
+        let written = serde_json::to_value(&read).unwrap();
+        assert!(written.get(key).is_some() && written.get(other).is_none(), "{written}");
+        assert_eq!(serde_json::from_value::<weir_cost::Fee>(written).unwrap(), read);
+    }
+}
+
+/// With three times as much in as out.
+#[test]
+fn the_mix_of_a_pair_is_that_of_the_question() {
+    let options = ["a", "b"].map(|name| option(name, "vm = { per-month = 1 }"));
+    let question = Question { gb_out: amount("5"), gb_in: amount("15"), ..Question::default() };
+    assert_eq!(weir_cost::break_even(&question, &options[0], &options[1]).egress_ratio, amount("0.25"));
 }
 
 #[test]
@@ -150,6 +218,10 @@ fn terminal_lines_are_as_long_as_their_columns_allow() {
     assert_eq!((lines[0].len(), lines[0].ends_with(" w")), (79, true), "{text}");
     assert!(lines[1].starts_with("    w"), "{text}");
     // 80 is reached where the words allow it.
+    let mut even = option("even", "vm = { per-month = 3 }");
+    even.title = format!("ww {}", "w ".repeat(60).trim());
+    let text = render::terminal(&weir_cost::answer(&Question::default(), &[even], &[]).unwrap(), 80);
+    assert_eq!(text.lines().find(|l| l.starts_with("  even: ww")).unwrap().len(), 80, "{text}");
     assert!(text.starts_with("Cost of 0 GB out and 0 GB in over 730 h (a month)\n"));
     assert!(text.contains("\n\nItems of the bills\n"));
 }
@@ -233,6 +305,7 @@ fn amounts_round_trip_and_sort_as_numbers() {
     assert_eq!(holder("1000000000000").unwrap(), amount("1000000000000"));
     assert!(holder("1000000000000.1").is_err());
     assert_eq!(holder("\" 7.5 \"").unwrap(), amount("7.5"));
+    assert_eq!(serde_json::from_str::<Amount>("7").unwrap(), amount("7"));
     assert_eq!((amount("-0"), amount("0.045").to_f64()), (Amount::ZERO, 0.045));
 }
 
