@@ -5,12 +5,16 @@
 //! trial ends although every process that watched it was killed. A confirmed program takes the gate's place, and pays nothing for it.
 #![forbid(unsafe_code)]
 
+mod pins;
+
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use weir_bpf::{Attached, Loader, Map, Object, ProgramFd, Result, if_there, make_folder, remove_folder};
+
+pub use pins::{Found, Link, Pins, Tables, id_of};
 
 /// Constants that the programs in the kernel and this driver share.
 #[allow(dead_code, unreachable_pub, reason = "made from the C header")]
@@ -121,10 +125,7 @@ impl Gate {
 
 /// Puts a gate there, with names in that folder: to the program on trial until that time, and then to the one that is attached
 /// there now. `link` is the name of the attachment, which is made where nothing is attached.
-///
-/// # Errors
-/// If the kernel refuses.
-pub fn put<E: From<weir_bpf::Error>>(
+fn put<E: From<weir_bpf::Error>>(
     kind: Kind,
     until: Moment,
     trial: Option<&ProgramFd>,

@@ -4,16 +4,14 @@
 //! has the old program or the new one, never none. If a kill interrupts this, [`state`] shows that the result is incomplete;
 //! [`load`] and [`unload`] start from any state.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use weir_bpf::{
-    Attached, Direction as Hook, Map, ProgramFd, attach_tcx, detach_pinned, is_file_system_mounted,
-    make_folder, names_in, new_folder, own_folder, prepare_file_system, program_name, remove_folder,
-    tcx_programs,
+    Attached, Direction as Hook, Map, ProgramFd, attach_tcx, detach_pinned, make_folder, prepare_file_system,
+    program_name, tcx_programs,
 };
-use weir_gate::{Kind, Moment, Pinned as Gated};
+use weir_gate::{Kind, Link, Moment, Pins, Tables, id_of};
 use weir_text::order;
 
 use crate::mapping::read_back;
@@ -22,10 +20,9 @@ use crate::shared::{WeirEnd4, WeirEnd6, WeirOther4, WeirOther6};
 use crate::wanted::{Container, Wanted};
 use crate::{Direction, Error, Mapping, Publish, Result, Status};
 
-/// Attachments, in that folder: `in-` and `out-` with the number of the container's link.
-const LINKS: &str = "links";
-/// Gates of a trial, by the same names.
-const GATES: &str = "trial";
+/// A loading has a folder for each container in its own. Attachments are named `in-` and `out-` with the number of the container's link:
+/// the first ones by name take what comes in, and they go first, so that nothing is translated without the way back.
+const PINS: Pins = Pins { part: "publish", programs: &["publish_in", "publish_out"] };
 /// Tables that are read back.
 const TABLES: [&str; 3] = ["in4", "in6", "counts"];
 const BOTH: [Direction; 2] = [Direction::In, Direction::Out];
@@ -65,14 +62,6 @@ impl Pinned {
     }
 }
 
-fn folder() -> Result<PathBuf> {
-    Ok(own_folder("publish")?)
-}
-
-fn links() -> Result<PathBuf> {
-    Ok(folder()?.join(LINKS))
-}
-
 fn link_name(direction: Direction, container: u32) -> String {
     match direction {
         Direction::In => format!("in-{container}"),
@@ -103,18 +92,17 @@ const MARGIN: Duration = Duration::from_secs(1);
 /// replacement of programs, some of them may be in place already: the caller restores the old ones, or calls [`unload`].
 pub fn load(wanted: &Wanted, trial: Option<Duration>) -> Result<()> {
     prepare_file_system()?;
-    end_trial()?;
+    // Programs on trial go, and the previous ones are restored.
+    PINS.end_trial()?;
     if trial.is_none() && is_whole(wanted)? {
-        return clear_tables(|tables| tables.in_use);
+        return Ok(PINS.clear_unused()?);
     }
     let mut loaded = Vec::new();
     for container in &wanted.containers {
         let interfaces = wanted.links(container)?;
         loaded.push((container, Publish::load(&container.mappings, interfaces)?));
     }
-    make_folder(&links()?)?;
-    clear_tables(|tables| tables.in_use)?;
-    let own = new_folder(&folder()?, &format!("{}-{}", wanted.id(), format()))?;
+    let own = PINS.begin(&format!("{}-{}", wanted.id(), format()))?;
     for (container, publish) in &loaded {
         pin(publish, &own.join(container.index.to_string()))?;
     }
@@ -123,13 +111,12 @@ pub fn load(wanted: &Wanted, trial: Option<Duration>) -> Result<()> {
     // An attachment whose interface is gone, or is another one now, is in the way of the new ones: the program at the outer
     // interface still takes packets for a container that is not there.
     let mut resting = Vec::new();
-    for found in find()?.links {
-        let meant = wanted.containers.iter().find(|c| c.index == found.container);
-        let place = meant.map(|c| place(wanted, c, found.direction));
-        match place {
-            Some(place) if place == found.interface => {}
-            None if until.is_some() && found.interface != 0 => resting.push(found),
-            _ => detach_pinned(&links()?.join(&found.name))?,
+    for Half { direction, container, link } in find()?.halves {
+        let meant = wanted.containers.iter().find(|c| c.index == container);
+        match meant.map(|c| place(wanted, c, direction)) {
+            Some(place) if place == link.interface => {}
+            None if until.is_some() && link.interface != 0 => resting.push(link),
+            _ => detach_pinned(&PINS.link(&link.name)?)?,
         }
     }
     for (container, publish) in &loaded {
@@ -154,8 +141,7 @@ pub fn load(wanted: &Wanted, trial: Option<Duration>) -> Result<()> {
     if until.is_some() {
         return Ok(());
     }
-    let own_name = own.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    clear_tables(|tables| tables.name == own_name)
+    Ok(PINS.finish(&own)?)
 }
 
 /// Makes the programs on trial permanent, and removes those that they replaced. Does nothing if nothing is on trial.
@@ -163,32 +149,7 @@ pub fn load(wanted: &Wanted, trial: Option<Duration>) -> Result<()> {
 /// # Errors
 /// If the kernel refuses.
 pub fn keep() -> Result<()> {
-    settle(|gate| gate.trial)
-}
-
-/// Removes the programs on trial, and restores the previous ones.
-fn end_trial() -> Result<()> {
-    settle(|gate| gate.before)
-}
-
-/// Puts programs into the places of the gates that lead to them. A gate that leads to none goes.
-fn settle(which: impl Fn(&Gated) -> Option<u32>) -> Result<()> {
-    if !is_file_system_mounted()? || !folder()?.join(GATES).is_dir() {
-        return Ok(());
-    }
-    // In the order of their names: what comes in first, so that nothing is translated without the way back.
-    for link in find()?.links {
-        let Some(gate) = link.gate else { continue };
-        let path = links()?.join(&link.name);
-        match which(&gate) {
-            Some(program) if link.interface != 0 => {
-                Attached::open_pinned(&path)?.replace(&ProgramFd::by_number(program)?)?;
-            }
-            _ => detach_pinned(&path)?,
-        }
-    }
-    remove_folder(&folder()?.join(GATES))?;
-    clear_tables(|tables| tables.in_use)
+    Ok(PINS.keep()?)
 }
 
 /// The interface at which a program belongs.
@@ -215,7 +176,7 @@ fn put_in_place(program: &ProgramFd, name: &str, interface: u32, until: Option<M
     if let Some(until) = until {
         return put_gate(name, Some(program), interface, until);
     }
-    let path = links()?.join(name);
+    let path = PINS.link(name)?;
     if path.exists() {
         return Ok(Attached::open_pinned(&path)?.replace(program)?);
     }
@@ -224,120 +185,61 @@ fn put_in_place(program: &ProgramFd, name: &str, interface: u32, until: Option<M
 
 /// Puts a gate there: to the program on trial until that time, and then to the one that is attached there now.
 fn put_gate(name: &str, trial: Option<&ProgramFd>, interface: u32, until: Moment) -> Result<()> {
-    let path = links()?.join(name);
+    let path = PINS.link(name)?;
     let before = if path.exists() { Some(Attached::open_pinned(&path)?) } else { None };
-    weir_gate::put(Kind::Tc, until, trial, before, (&folder()?.join(GATES).join(name), &path), |gate| {
+    PINS.put_gate(Kind::Tc, name, until, trial, before, |gate| {
         attach_tcx(gate, interface, Hook::Ingress).map_err(named)
     })
 }
 
-/// Tables that are pinned.
-struct Tables {
-    /// Name of the folder.
-    name: String,
-    /// A program of theirs is attached.
-    in_use: bool,
-}
-
-/// An attachment that is pinned.
-struct Link {
-    name: String,
+/// One of the two attachments of a container.
+struct Half {
     direction: Direction,
     /// Number of the container's link.
     container: u32,
-    /// Interface that it is attached to; 0: none.
-    interface: u32,
-    /// Folder of its container's tables, below that of all tables; of a gate, those of the program on trial.
-    tables: Option<PathBuf>,
-    /// Those of the program before.
-    before: Option<PathBuf>,
-    gate: Option<Gated>,
+    link: Link,
+}
+
+impl Half {
+    /// From its name; `None` for a name that is none of ours.
+    fn of(link: Link) -> Option<Self> {
+        let (direction, container) = match link.name.split_once('-')? {
+            ("in", number) => (Direction::In, number.parse().ok()?),
+            ("out", number) => (Direction::Out, number.parse().ok()?),
+            _ => return None,
+        };
+        Some(Half { direction, container, link })
+    }
 }
 
 struct Found {
-    links: Vec<Link>,
+    halves: Vec<Half>,
     tables: Vec<Tables>,
 }
 
 fn find() -> Result<Found> {
-    let mut found = Found { links: Vec::new(), tables: Vec::new() };
-    if !is_file_system_mounted()? {
-        return Ok(found);
-    }
-    let mut programs = Vec::new();
-    for name in names_in(&folder()?)?.into_iter().filter(|name| name != LINKS && name != GATES) {
-        for container in names_in(&folder()?.join(&name))? {
-            let tables = Path::new(&name).join(container);
-            for direction in BOTH {
-                let path = folder()?.join(&tables).join(direction.program());
-                // If a process was killed while it filled a folder, some programs may be missing.
-                if let Ok(program) = ProgramFd::open_pinned(&path) {
-                    programs.push((program.id()?, tables.clone()));
-                }
-            }
-        }
-        found.tables.push(Tables { name, in_use: false });
-    }
-    let mut gates = Vec::new();
-    for name in names_in(&folder()?.join(GATES))? {
-        gates.extend(Gated::open(&folder()?.join(GATES).join(name))?);
-    }
-    let of = |number: Option<u32>| {
-        programs.iter().find(|(id, _)| Some(*id) == number).map(|(_, path)| path.clone())
-    };
-    for name in names_in(&links()?)? {
-        let (direction, container) = match name.split_once('-') {
-            Some(("in", number)) => (Direction::In, number.parse()),
-            Some(("out", number)) => (Direction::Out, number.parse()),
-            _ => continue,
-        };
-        let Ok(container) = container else { continue };
-        // Another process may be removing it.
-        let Some(attached) = Attached::find_pinned(&links()?.join(&name))? else { continue };
-        let attachment = attached.describe()?;
-        let gate = gates.iter().find(|gate| gate.program == attachment.program).copied();
-        let (tables, before) = match &gate {
-            Some(gate) => (of(gate.trial), of(gate.before)),
-            None => (of(Some(attachment.program)), None),
-        };
-        for known in &mut found.tables {
-            known.in_use |= [&tables, &before].into_iter().flatten().any(|t| t.starts_with(&known.name));
-        }
-        let interface = attachment.interface;
-        found.links.push(Link { name, direction, container, interface, tables, before, gate });
-    }
-    Ok(found)
+    let weir_gate::Found { links, tables } = PINS.find()?;
+    Ok(Found { halves: links.into_iter().filter_map(Half::of).collect(), tables })
 }
 
 impl Found {
     /// Attachments that were loaded last, with the folder of their tables.
-    fn upper(&self) -> impl Iterator<Item = (&Link, Option<&Path>)> {
-        let links = self.links.iter().filter(|link| link.gate.is_none_or(|gate| gate.trial.is_some()));
-        links.map(|link| (link, link.tables.as_deref()))
+    fn upper(&self) -> impl Iterator<Item = (&Half, Option<&Path>)> {
+        let halves = self.halves.iter().filter(|half| half.link.gate.is_none_or(|gate| gate.trial.is_some()));
+        halves.map(|half| (half, half.link.tables.as_deref()))
     }
 
     /// Attachments that are in effect, likewise: when the time of a trial is over, those before it.
-    fn effective(&self) -> impl Iterator<Item = (&Link, Option<&Path>)> {
-        self.links.iter().filter_map(|link| match link.gate {
-            None => Some((link, link.tables.as_deref())),
-            Some(gate) if gate.until.is_ahead() => gate.trial.map(|_| (link, link.tables.as_deref())),
-            Some(gate) => gate.before.map(|_| (link, link.before.as_deref())),
+    fn effective(&self) -> impl Iterator<Item = (&Half, Option<&Path>)> {
+        self.halves.iter().filter_map(|half| {
+            let Link { tables, before, gate, .. } = &half.link;
+            match gate {
+                None => Some((half, tables.as_deref())),
+                Some(gate) if gate.until.is_ahead() => gate.trial.map(|_| (half, tables.as_deref())),
+                Some(gate) => gate.before.map(|_| (half, before.as_deref())),
+            }
         })
     }
-}
-
-/// Removes the tables but for those that are to stay.
-fn clear_tables(keep: impl Fn(&Tables) -> bool) -> Result<()> {
-    for tables in find()?.tables.iter().filter(|tables| !keep(tables)) {
-        remove_folder(&folder()?.join(&tables.name))?;
-    }
-    Ok(())
-}
-
-/// Returns the id under which a folder of tables was loaded.
-fn id_of(tables: &Path) -> String {
-    let name = tables.iter().next().unwrap_or_default().to_string_lossy();
-    name.split('-').next().unwrap_or_default().to_owned()
 }
 
 /// Describes weir's programs and tables in the kernel, in words that do not change by themselves, also when an interface goes;
@@ -348,9 +250,9 @@ fn id_of(tables: &Path) -> String {
 pub fn state() -> Result<String> {
     let found = find()?;
     let mut text = String::new();
-    for (link, tables) in found.upper() {
+    for (half, tables) in found.upper() {
         let id = tables.map_or("unknown".into(), id_of);
-        text.push_str(&format!("{} {id}\n", link.name));
+        text.push_str(&format!("{} {id}\n", half.link.name));
     }
     for tables in found.tables.iter().filter(|tables| !tables.in_use) {
         text.push_str(&format!("tables {} unused\n", id_of(Path::new(&tables.name))));
@@ -374,9 +276,9 @@ pub fn is_whole(wanted: &Wanted) -> Result<bool> {
     let found = find()?;
     let id = wanted.id();
     let is_there = |container: &Container, direction| {
-        found.upper().any(|(link, tables)| {
-            (link.container, link.direction) == (container.index, direction)
-                && link.interface == place(wanted, container, direction)
+        found.upper().any(|(half, tables)| {
+            (half.container, half.direction) == (container.index, direction)
+                && half.link.interface == place(wanted, container, direction)
                 && tables.is_some_and(|tables| id_of(tables) == id && is_of_this_version(tables))
         })
     };
@@ -407,15 +309,15 @@ pub fn alive(wanted: &Wanted) -> Result<Option<Wanted>> {
 /// If the kernel does not tell.
 pub fn loaded() -> Result<Vec<Pinned>> {
     let found = find()?;
-    let containers = order::set(found.effective().map(|(link, _)| link.container));
+    let containers = order::set(found.effective().map(|(half, _)| half.container));
     Ok(containers.into_iter().map(|container| pinned(&found, container)).collect())
 }
 
 fn pinned(found: &Found, container: u32) -> Pinned {
     let of = |direction| {
-        found.effective().find(|(link, _)| link.container == container && link.direction == direction)
+        found.effective().find(|(half, _)| half.container == container && half.direction == direction)
     };
-    let at = |direction| match of(direction).map(|(link, _)| link.interface) {
+    let at = |direction| match of(direction).map(|(half, _)| half.link.interface) {
         None => Attachment::Missing,
         Some(0) => Attachment::Gone,
         Some(interface) => Attachment::At(interface),
@@ -444,12 +346,7 @@ fn pinned(found: &Found, container: u32) -> Pinned {
 /// # Errors
 /// If the kernel does not tell.
 pub fn behind(outer: u32) -> Result<Vec<String>> {
-    let mut own = Vec::new();
-    for link in find()?.links {
-        if let Some(attached) = Attached::find_pinned(&links()?.join(link.name))? {
-            own.push(attached.describe()?.program);
-        }
-    }
+    let own: Vec<u32> = PINS.find()?.links.iter().map(|link| link.program).collect();
     let programs = tcx_programs(outer, Hook::Ingress)?;
     let first = programs.iter().position(|id| own.contains(id)).unwrap_or(programs.len());
     let others = programs[first..].iter().filter(|id| !own.contains(id));
@@ -458,7 +355,7 @@ pub fn behind(outer: u32) -> Result<Vec<String>> {
 
 /// Reads the mappings and counters from the tables in a folder.
 fn read(tables: &Path) -> Result<(Vec<Mapping>, Option<Status>)> {
-    let folder = folder()?;
+    let folder = PINS.folder()?;
     let open = |name: &str| Map::open_pinned(&folder.join(tables).join(name));
     let mappings =
         read_back(&open("in4")?.all::<WeirEnd4, WeirOther4>()?, &open("in6")?.all::<WeirEnd6, WeirOther6>()?);
@@ -472,21 +369,5 @@ fn read(tables: &Path) -> Result<(Vec<Mapping>, Option<Status>)> {
 /// # Errors
 /// The first refusal; the rest is removed nevertheless.
 pub fn unload() -> Result<()> {
-    if !is_file_system_mounted()? {
-        return Ok(());
-    }
-    let mut outcome = Ok(());
-    // In the order of their names.
-    for name in names_in(&links()?)? {
-        outcome = outcome.and(detach_pinned(&links()?.join(name)).map_err(Error::from));
-    }
-    for name in names_in(&folder()?)? {
-        outcome = outcome.and(remove_folder(&folder()?.join(name)).map_err(Error::from));
-    }
-    let folder = folder()?;
-    for path in [folder.as_path(), folder.parent().unwrap_or(Path::new("/"))] {
-        // Not ours alone: something else of weir may be in it.
-        let _ = fs::remove_dir(path);
-    }
-    outcome
+    Ok(PINS.unload()?)
 }
