@@ -6,9 +6,9 @@ use weir_netlink::Rtnetlink;
 use weir_publish::{Links, Mapping, Protocol, Publish};
 
 use crate::docker_publish::{DockerPublish, Engine, PublishBackend};
-use crate::held::Held;
+use crate::held::{Held, must_be_attached};
 use crate::journal::Change;
-use crate::{Error, Expectation, Family, Journal, Place, Role, Topology, Variant, routed};
+use crate::{Error, Expectation, Journal, Place, Role, Topology, Variant, routed};
 
 /// As `docker-publish`, with weir's BPF programs before its rules: they translate the published ports, and leave to the rules
 /// what is not plain (fragments, IP options, what the host itself or another container sends).
@@ -103,10 +103,7 @@ impl Variant for BpfPublish {
         if role != Role::Gateway {
             return Ok(());
         }
-        if place.family == Family::Ipv6 {
-            // bpf_fib_lookup asks for this one; `force_forwarding` is not known to it.
-            journal.sysctl(&routed::setting("ipv6", &place.outside_interface, "forwarding"), "1")?;
-        }
+        routed::forward_by_bpf(place, &[&place.outside_interface], journal)?;
         let container = self.container_interface(place)?;
         let links = Links::find(&place.inside_interface, &container).map_err(refused)?;
         let mut publish = Publish::load(&BpfPublish::mappings(place), links).map_err(refused)?;
@@ -122,13 +119,8 @@ impl Variant for BpfPublish {
             return Ok(());
         }
         self.rules().verify(role, place)?;
-        match HELD.with(&place.tag, Publish::is_attached).transpose().map_err(refused)? {
-            Some(true) => Ok(()),
-            Some(false) => Err(Error::NotInEffect(
-                "bpf-publish: an interface is gone, and the program at it went with it".into(),
-            )),
-            None => Err(Error::NotInEffect("bpf-publish: its programs are not loaded".into())),
-        }
+        let attached = HELD.with(&place.tag, Publish::is_attached).transpose().map_err(refused)?;
+        must_be_attached(self.kind(), attached)
     }
 
     fn expectation(&self, place: &Place) -> Expectation {

@@ -4,10 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_fastpath::{PrefixPair, Stateless};
 
-use crate::held::Held;
+use crate::held::{Held, must_be_attached};
 use crate::journal::Change;
-use crate::nft_stateless::NftStateless;
-use crate::{Error, Expectation, Family, Journal, Place, Role, Topology, Variant, routed};
+use crate::nft_stateless::{NftStateless, spare};
+use crate::{Error, Expectation, Journal, Place, Role, Topology, Variant, routed};
 
 /// As `nft-stateless`, with weir's BPF programs before its rules: they translate one address to one address, and ICMP errors with the
 /// packet that they quote. They leave to the rules what is not plain (IP options, packets at their last hop or too long).
@@ -38,10 +38,6 @@ impl Variant for BpfStateless {
         format!("address to address by weir's BPF programs; below them: {}", rules().describe())
     }
 
-    fn validate(&self) -> Result<(), String> {
-        Ok(())
-    }
-
     fn topology(&self) -> Topology {
         rules().topology()
     }
@@ -51,23 +47,13 @@ impl Variant for BpfStateless {
     }
 
     fn apply(&self, role: Role, place: &Place, journal: &mut Journal) -> Result<(), Error> {
-        let spare = place.spare_outside.ok_or_else(|| {
-            Error::Unsupported(
-                "bpf-stateless needs a spare outside address that is routed to the gateway (spare_outside)"
-                    .into(),
-            )
-        })?;
+        let spare = spare(self.kind(), place)?;
         rules().apply(role, place, journal)?;
         if role != Role::Gateway {
             return Ok(());
         }
         let interfaces = [&place.inside_interface, &place.outside_interface];
-        if place.family == Family::Ipv6 {
-            // bpf_fib_lookup asks for this one; `force_forwarding` is not known to it.
-            for interface in interfaces {
-                journal.sysctl(&routed::setting("ipv6", interface, "forwarding"), "1")?;
-            }
-        }
+        routed::forward_by_bpf(place, &interfaces, journal)?;
         let length = if spare.is_ipv4() { 32 } else { 128 };
         let pair = PrefixPair::new(place.initiator, spare, length).map_err(refused)?;
         let mut stateless = Stateless::load(pair, interfaces[0], interfaces[1]).map_err(refused)?;
@@ -83,13 +69,8 @@ impl Variant for BpfStateless {
             return Ok(());
         }
         rules().verify(role, place)?;
-        match HELD.with(&place.tag, Stateless::is_attached).transpose().map_err(refused)? {
-            Some(true) => Ok(()),
-            Some(false) => Err(Error::NotInEffect(
-                "bpf-stateless: an interface is gone, and the program at it went with it".into(),
-            )),
-            None => Err(Error::NotInEffect("bpf-stateless: its programs are not loaded".into())),
-        }
+        let attached = HELD.with(&place.tag, Stateless::is_attached).transpose().map_err(refused)?;
+        must_be_attached(self.kind(), attached)
     }
 
     fn expectation(&self, place: &Place) -> Expectation {

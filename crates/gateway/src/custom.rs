@@ -151,9 +151,6 @@ impl Variant for Custom {
         };
         Expectation { target: self.target.unwrap_or(place.responder), seen_source, hops: None, ports: None }
     }
-    fn counter(&self, _: &Place) -> Result<Option<u64>, Error> {
-        Ok(None)
-    }
 }
 
 /// The place as environment variables.

@@ -16,14 +16,8 @@ impl Variant for Direct {
     fn describe(&self) -> String {
         "no hop: initiator and responder on one link".into()
     }
-    fn validate(&self) -> Result<(), String> {
-        Ok(())
-    }
     fn topology(&self) -> Topology {
         Topology::Direct
-    }
-    fn programs(&self, _: Role) -> Vec<String> {
-        Vec::new()
     }
     fn apply(&self, _: Role, _: &Place, _: &mut Journal) -> Result<(), Error> {
         Ok(())
@@ -35,8 +29,5 @@ impl Variant for Direct {
             hops: Some(0),
             ports: None,
         }
-    }
-    fn counter(&self, _: &Place) -> Result<Option<u64>, Error> {
-        Ok(None)
     }
 }

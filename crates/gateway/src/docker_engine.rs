@@ -16,8 +16,9 @@ use weir_sys::process::{Process, spawn};
 use weir_sys::{NetNs, sysctl};
 
 use crate::command::{self, kernel};
+use crate::error::at;
 use crate::journal::Change;
-use crate::{Error, Family, Journal, Place};
+use crate::{Error, Family, Journal, Place, iptables};
 
 /// Programs that it needs.
 pub(crate) const PROGRAMS: [&str; 7] =
@@ -99,7 +100,7 @@ pub(crate) fn counter(place: &Place) -> Result<u64, Error> {
     let saved = command::run("iptables-nft-save", &["-c", "-t", "nat"])?;
     let target = format!("-j DNAT --to-destination {}:", place.responder);
     let rules = saved.lines().filter(|line| line.contains(&target));
-    Ok(rules.filter_map(|l| l.strip_prefix('[')?.split_once(':')?.0.parse::<u64>().ok()).sum())
+    Ok(rules.filter_map(iptables::packets).sum())
 }
 
 fn save() -> Result<String, Error> {
@@ -108,13 +109,13 @@ fn save() -> Result<String, Error> {
 
 impl EngineState {
     fn make_files(&self) -> Result<(), Error> {
-        let make = |path: &Path| std::fs::create_dir(path).map_err(|e| at(path, e));
+        let make = |path: &Path| std::fs::create_dir(path).map_err(at(path));
         make(&self.directory)?;
         let bin = self.directory.join("root");
         make(&bin)?;
         let busybox = command::require("busybox")?;
         let copy = bin.join("busybox");
-        std::fs::copy(busybox, &copy).map_err(|e| at(&copy, e))?;
+        std::fs::copy(busybox, &copy).map_err(at(&copy))?;
         if !self.had_etc_docker {
             make(Path::new(ETC_DOCKER))?;
         }
@@ -123,7 +124,7 @@ impl EngineState {
 
     fn start(&self) -> Result<Process, Error> {
         let log = self.directory.join("log");
-        let log = std::fs::File::create(&log).map_err(|e| at(&log, e))?;
+        let log = std::fs::File::create(&log).map_err(at(&log))?;
         let mut unshare = Command::new(command::require("unshare")?);
         // The engine writes a key into /etc/docker and reads the host's daemon.json there: it gets an empty one.
         unshare.args([
@@ -149,7 +150,7 @@ impl EngineState {
             &format!("{}/32", self.responder),
             "--ip-forward=false",
         ]);
-        let error_log = log.try_clone().map_err(|e| at(&self.directory, e))?;
+        let error_log = log.try_clone().map_err(at(&self.directory))?;
         unshare.stdin(Stdio::null()).stdout(log).stderr(error_log);
         NetNs::current()?.enter_on_spawn(&mut unshare);
         Ok(spawn(unshare)?)
@@ -246,7 +247,7 @@ impl EngineState {
         self.remove_cgroups()?;
         until_done(|| remove_dir_all(&self.directory))?;
         if !self.had_etc_docker && Path::new(ETC_DOCKER).is_dir() {
-            std::fs::remove_dir(ETC_DOCKER).map_err(|e| at(Path::new(ETC_DOCKER), e))?;
+            std::fs::remove_dir(ETC_DOCKER).map_err(at(Path::new(ETC_DOCKER)))?;
         }
         Ok(())
     }
@@ -381,14 +382,10 @@ fn until_done(mut step: impl FnMut() -> std::io::Result<()>) -> Result<(), Error
     loop {
         match step() {
             Ok(()) => return Ok(()),
-            Err(e) if Instant::now() > deadline => return Err(at(Path::new("what the engine left"), e)),
+            Err(e) if Instant::now() > deadline => return Err(at(Path::new("what the engine left"))(e)),
             Err(_) => std::thread::sleep(Duration::from_millis(20)),
         }
     }
-}
-
-fn at(path: &Path, source: std::io::Error) -> Error {
-    Error::File { path: path.display().to_string(), source }
 }
 
 #[cfg(test)]

@@ -168,7 +168,7 @@ impl Variant for DockerPublish {
     fn programs(&self, role: Role) -> Vec<String> {
         let mut programs = match (role, self.backend) {
             (Role::Gateway, PublishBackend::Iptables) => {
-                let mut programs = Backend::NfTables.programs(role);
+                let mut programs = Backend::NfTables.programs();
                 programs.extend(["iptables-nft-restore", "ip6tables-nft-restore"].map(str::to_owned));
                 if self.engine == Engine::Docker {
                     programs.extend(docker_engine::PROGRAMS.map(str::to_owned));
@@ -203,10 +203,7 @@ impl Variant for DockerPublish {
         if self.tuned.is_empty() {
             return Ok(());
         }
-        if place.family == Family::Ipv6 {
-            // The programs ask for this one; `force_forwarding` is not known to them.
-            journal.sysctl(&routed::setting("ipv6", &place.outside_interface, "forwarding"), "1")?;
-        }
+        routed::forward_by_bpf(place, &[&place.outside_interface], journal)?;
         tuned::apply(place, &self.tuned, journal)
     }
     fn verify(&self, role: Role, place: &Place) -> Result<(), Error> {

@@ -1,5 +1,8 @@
 //! Why a variant could not be put into effect, proved or removed.
 
+use std::io;
+use std::path::Path;
+
 /// Failure on the host.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -25,7 +28,7 @@ pub enum Error {
         /// Which.
         path: String,
         /// Why.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// After removal something differs from before.
     #[error("{what} is not as it was before: {difference}")]
@@ -60,4 +63,10 @@ pub enum Error {
         /// The failures of the rollback, as one text.
         left: String,
     },
+}
+
+/// For `map_err` with a path.
+pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.display().to_string();
+    move |source| Error::File { path, source }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::Place;
+use crate::{Error, Place};
 
 /// Parts of one kind, by the tag of their place.
 pub(crate) struct Held<T>(Mutex<Vec<(String, T)>>);
@@ -29,6 +29,16 @@ impl<T> Held<T> {
     pub(crate) fn with<R>(&self, tag: &str, f: impl FnOnce(&T) -> R) -> Option<R> {
         self.lock().iter().find(|(held, _)| held == tag).map(|(_, part)| f(part))
     }
+}
+
+/// Fails unless a variant's programs are where they were attached; `None`: they are not held.
+pub(crate) fn must_be_attached(kind: &str, attached: Option<bool>) -> Result<(), Error> {
+    let why = match attached {
+        Some(true) => return Ok(()),
+        Some(false) => "an interface is gone, and the program at it went with it",
+        None => "its programs are not loaded",
+    };
+    Err(Error::NotInEffect(format!("{kind}: {why}")))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Rules of iptables, of both back ends: each with a comment of ours, added and deleted one by one.
 
 use crate::options::{Allocation, MssClamp};
-use crate::{Error, Family, Journal, Place, Role, command};
+use crate::{Error, Family, Journal, Place, command};
 
 /// Which kernel interface iptables writes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,11 +23,8 @@ impl Backend {
         }
     }
 
-    /// Returns the programs that a variant of this back end needs on a host: those of both IP versions come in one package.
-    pub(crate) fn programs(self, role: Role) -> Vec<String> {
-        if role != Role::Gateway {
-            return Vec::new();
-        }
+    /// Returns the programs that a variant of this back end needs on the gateway: those of both IP versions come in one package.
+    pub(crate) fn programs(self) -> Vec<String> {
         let mut programs = vec![self.program(Family::Ipv4).to_owned(), self.program(Family::Ipv6).to_owned()];
         // nft finds and removes the leftovers of iptables-nft.
         programs.extend((self == Backend::NfTables).then(|| crate::nft::PROGRAM.to_owned()));
@@ -143,15 +140,20 @@ pub(crate) fn counter_in(backend: Backend, place: &Place, table: &str, target: &
     Ok(count(&saved, &place.tag, target))
 }
 
-/// Sum of the packet counters `[packets:bytes]`.
+/// Sum of the packet counters.
 fn count(saved: &str, tag: &str, target: &str) -> u64 {
     let (comment, jump) = (format!("--comment \"weir:{tag}\""), format!("-j {target}"));
     saved
         .lines()
         .filter(|line| line.contains(&comment))
         .filter(|line| line.ends_with(&jump) || line.contains(&format!("{jump} ")))
-        .filter_map(|line| line.strip_prefix('[')?.split_once(':')?.0.parse::<u64>().ok())
+        .filter_map(packets)
         .sum()
+}
+
+/// The packets of a rule that begins with its counters, `[packets:bytes]`.
+pub(crate) fn packets(line: &str) -> Option<u64> {
+    line.strip_prefix('[')?.split_once(':')?.0.parse().ok()
 }
 
 #[cfg(test)]

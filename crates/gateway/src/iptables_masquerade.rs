@@ -7,7 +7,7 @@ use crate::extra_rules::{ExtraRules, Filter};
 use crate::iptables::{self, Backend};
 use crate::options::{Allocation, FastpathOption, MssClamp, PortRange, Timeouts};
 use crate::source_nat::{Options, SourceNat};
-use crate::{Error, Journal, Place, Role};
+use crate::{Error, Journal, Place};
 
 /// Options of both.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -101,14 +101,8 @@ impl<T: ByIptables> SourceNat for T {
     fn filter(&self) -> Filter {
         Filter::Iptables(T::BACKEND)
     }
-    fn gateway_programs(&self) -> Vec<String> {
-        T::BACKEND.programs(Role::Gateway)
-    }
     fn set_rules(&self, place: &Place, journal: &mut Journal) -> Result<(), Error> {
         let options = self.options();
         iptables::apply_masquerade(T::BACKEND, place, &options.allocation, options.mss_clamp, journal)
-    }
-    fn translations(&self, place: &Place) -> Result<u64, Error> {
-        iptables::counter(T::BACKEND, place, "MASQUERADE")
     }
 }

@@ -146,13 +146,18 @@ pub trait Variant {
     fn describe(&self) -> String;
 
     /// Options out of range or contradicting each other: one message that names the key and what is valid.
-    fn validate(&self) -> Result<(), String>;
+    fn validate(&self) -> Result<(), String> {
+        Ok(())
+    }
 
     /// The hosts and links it needs.
     fn topology(&self) -> Topology;
 
     /// Programs that must be installed on that role's host, e.g. `nft`.
-    fn programs(&self, role: Role) -> Vec<String>;
+    fn programs(&self, role: Role) -> Vec<String> {
+        let _ = role;
+        Vec::new()
+    }
 
     /// Put it into effect on the host of that role. Every change goes through the journal. Callers use [`apply`], which
     /// checks first and takes a half-made change back.
@@ -181,7 +186,10 @@ pub trait Variant {
 
     /// A counter on that host ([`Variant::counts_at`]) that moves when its rule handles a new connection (the rule's own counter),
     /// if it has one. Returns the current value.
-    fn counter(&self, place: &Place) -> Result<Option<u64>, Error>;
+    fn counter(&self, place: &Place) -> Result<Option<u64>, Error> {
+        let _ = place;
+        Ok(None)
+    }
 
     /// True if weir's flow table carries established connections beside the variant's rules, on every flow of both interfaces.
     fn has_fastpath(&self) -> bool {

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::extra_rules::ExtraRules;
-use crate::nft::{self, Source, Table};
+use crate::nft::{Source, Table};
 use crate::options::{FastpathOption, MssClamp, PortRange, Timeouts};
 use crate::source_nat::{Options, SourceNat, options_of};
 use crate::{Error, Journal, Place};
@@ -49,14 +49,8 @@ impl SourceNat for NftMasquerade {
     fn options(&self) -> Options<'_> {
         options_of!(self)
     }
-    fn gateway_programs(&self) -> Vec<String> {
-        vec![nft::PROGRAM.into()]
-    }
     fn set_rules(&self, place: &Place, journal: &mut Journal) -> Result<(), Error> {
         self.table(place).apply(journal)
-    }
-    fn translations(&self, place: &Place) -> Result<u64, Error> {
-        nft::counter(place, nft::SOURCE_CHAIN)
     }
 }
 

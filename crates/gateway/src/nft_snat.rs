@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
 use crate::extra_rules::ExtraRules;
-use crate::nft::{self, Source, Table};
+use crate::nft::{Source, Table};
 use crate::options::{FastpathOption, MssClamp, PortRange, Timeouts};
 use crate::source_nat::{Options, SourceNat, options_of};
 use crate::{Error, Journal, Place};
@@ -61,17 +61,11 @@ impl SourceNat for NftSnat {
     fn options(&self) -> Options<'_> {
         options_of!(self)
     }
-    fn gateway_programs(&self) -> Vec<String> {
-        vec![nft::PROGRAM.into()]
-    }
     fn translated(&self, place: &Place) -> IpAddr {
         self.to.unwrap_or(place.gateway_outside)
     }
     fn set_rules(&self, place: &Place, journal: &mut Journal) -> Result<(), Error> {
         self.table(place)?.apply(journal)
-    }
-    fn translations(&self, place: &Place) -> Result<u64, Error> {
-        nft::counter(place, nft::SOURCE_CHAIN)
     }
 }
 

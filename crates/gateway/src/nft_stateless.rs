@@ -47,15 +47,12 @@ impl NftStateless {
                 vec![format!("oifname \"{outside}\" {flow} counter {ip} saddr set {spare}")],
             )
     }
+}
 
-    fn spare(place: &Place) -> Result<IpAddr, Error> {
-        place.spare_outside.ok_or_else(|| {
-            Error::Unsupported(
-                "nft-stateless needs a spare outside address that is routed to the gateway (spare_outside)"
-                    .into(),
-            )
-        })
-    }
+/// The outside address that stands for the initiator, for a variant of that kind.
+pub(crate) fn spare(kind: &str, place: &Place) -> Result<IpAddr, Error> {
+    let missing = "needs a spare outside address that is routed to the gateway (spare_outside)";
+    place.spare_outside.ok_or_else(|| Error::Unsupported(format!("{kind} {missing}")))
 }
 
 impl Variant for NftStateless {
@@ -83,7 +80,7 @@ impl Variant for NftStateless {
         }
     }
     fn apply(&self, role: Role, place: &Place, journal: &mut Journal) -> Result<(), Error> {
-        let spare = NftStateless::spare(place)?;
+        let spare = spare(self.kind(), place)?;
         match role {
             Role::Initiator => Ok(()),
             Role::Gateway => {

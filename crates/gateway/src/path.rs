@@ -38,18 +38,12 @@ impl Variant for Path {
     fn topology(&self) -> Topology {
         Topology::Direct
     }
-    fn programs(&self, _: Role) -> Vec<String> {
-        Vec::new()
-    }
     fn apply(&self, _: Role, _: &Place, _: &mut Journal) -> Result<(), Error> {
         Ok(())
     }
     fn expectation(&self, place: &Place) -> Expectation {
         let target = self.target.unwrap_or(place.responder);
         Expectation { target, seen_source: None, hops: None, ports: None }
-    }
-    fn counter(&self, _: &Place) -> Result<Option<u64>, Error> {
-        Ok(None)
     }
 }
 

@@ -1,10 +1,13 @@
 //! A hop without translation.
 
+use std::path::Path;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_sys::sysctl;
 
 use crate::command::{self, kernel};
+use crate::error::at;
 use crate::extra_rules::{ExtraRules, Filter};
 use crate::{Error, Expectation, Family, Journal, Place, Role, Topology, Variant};
 
@@ -50,9 +53,6 @@ impl Variant for Routed {
             ports: None,
         }
     }
-    fn counter(&self, _: &Place) -> Result<Option<u64>, Error> {
-        Ok(None)
-    }
 }
 
 /// Lets the gateway forward between its two interfaces, and no others where the kernel can tell them apart.
@@ -73,6 +73,15 @@ pub(crate) fn forward(place: &Place, journal: &mut Journal) -> Result<(), Error>
             interfaces.iter().try_for_each(|i| journal.sysctl(&setting("ipv6", i, "force_forwarding"), "1"))
         }
     }
+}
+
+/// Lets programs of BPF forward, too, what comes in by these interfaces: bpf_fib_lookup asks for this setting of IPv6, and does not know
+/// `force_forwarding`.
+pub(crate) fn forward_by_bpf(place: &Place, from: &[&String], journal: &mut Journal) -> Result<(), Error> {
+    if place.family == Family::Ipv4 {
+        return Ok(());
+    }
+    from.iter().try_for_each(|interface| journal.sysctl(&setting("ipv6", interface, "forwarding"), "1"))
 }
 
 const ALL_IPV6: &str = "net.ipv6.conf.all.forwarding";
@@ -104,10 +113,9 @@ fn forward_ipv6_everywhere(journal: &mut Journal) -> Result<(), Error> {
 
 /// Everything that has IPv6 settings, `default` among them.
 fn interfaces() -> Result<Vec<String>, Error> {
-    let path = "/proc/sys/net/ipv6/conf";
-    let at = |source| Error::File { path: path.into(), source };
-    let entries = std::fs::read_dir(path).map_err(at)?;
-    let names = entries.map(|e| Ok(e.map_err(at)?.file_name().to_string_lossy().into_owned()));
+    let path = Path::new("/proc/sys/net/ipv6/conf");
+    let entries = std::fs::read_dir(path).map_err(at(path))?;
+    let names = entries.map(|e| Ok(e.map_err(at(path))?.file_name().to_string_lossy().into_owned()));
     Ok(names.collect::<Result<Vec<_>, Error>>()?.into_iter().filter(|n| n != "all").collect())
 }
 

@@ -4,7 +4,9 @@ use std::net::IpAddr;
 
 use crate::extra_rules::{ExtraRules, Filter};
 use crate::options::{Allocation, FastpathOption, MssClamp, Timeouts};
-use crate::{Carried, Error, Expectation, Journal, Place, Role, Topology, Variant, fastpath, nft, routed};
+use crate::{
+    Carried, Error, Expectation, Journal, Place, Role, Topology, Variant, fastpath, iptables, nft, routed,
+};
 
 /// The options that all of them have, as their scenario sets them.
 pub(crate) struct Options<'a> {
@@ -75,9 +77,6 @@ pub(crate) trait SourceNat {
         Filter::Nft
     }
 
-    /// Programs that the gateway must have.
-    fn gateway_programs(&self) -> Vec<String>;
-
     /// The address that the responder sees.
     fn translated(&self, place: &Place) -> IpAddr {
         place.gateway_outside
@@ -85,9 +84,6 @@ pub(crate) trait SourceNat {
 
     /// Set the rules that translate, and those that clamp the maximum segment size.
     fn set_rules(&self, place: &Place, journal: &mut Journal) -> Result<(), Error>;
-
-    /// Connections that the rules have translated.
-    fn translations(&self, place: &Place) -> Result<u64, Error>;
 }
 
 impl<T: SourceNat> Variant for T {
@@ -108,7 +104,10 @@ impl<T: SourceNat> Variant for T {
         if role != Role::Gateway {
             return Vec::new();
         }
-        let mut programs = self.gateway_programs();
+        let mut programs = match self.filter() {
+            Filter::Nft => vec![nft::PROGRAM.to_owned()],
+            Filter::Iptables(backend) => backend.programs(),
+        };
         let more = self.options().extra.programs(self.filter());
         programs.extend(more.into_iter().filter(|program| program != nft::PROGRAM));
         programs
@@ -137,7 +136,11 @@ impl<T: SourceNat> Variant for T {
         Expectation { target: place.responder, seen_source, hops: Some(1), ports: None }
     }
     fn counter(&self, place: &Place) -> Result<Option<u64>, Error> {
-        self.translations(place).map(Some)
+        let translated = match self.filter() {
+            Filter::Nft => nft::counter(place, nft::SOURCE_CHAIN),
+            Filter::Iptables(backend) => iptables::counter(backend, place, "MASQUERADE"),
+        };
+        translated.map(Some)
     }
     fn has_fastpath(&self) -> bool {
         self.options().fastpath.is_on()

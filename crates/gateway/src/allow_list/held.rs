@@ -1,34 +1,18 @@
 //! Active objects outside of the rules: BPF filters, which this process holds, and sets of ipset.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use weir_filter::{Filter, Status};
 
-use weir_filter::Filter;
+use crate::held::Held;
+use crate::{Error, Place, command};
 
-use crate::{Error, command};
-
-/// Filters in effect, by the tag of their place: they live as long as this process holds them.
-static FILTERS: Mutex<Vec<(String, Filter)>> = Mutex::new(Vec::new());
-
-fn filters() -> MutexGuard<'static, Vec<(String, Filter)>> {
-    FILTERS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Holds a filter for a place.
-pub(super) fn hold(tag: &str, filter: Filter) {
-    filters().push((tag.to_owned(), filter));
-}
-
-/// Takes the filter of that place away, if it is there.
-pub(crate) fn remove_filter(tag: &str) {
-    filters().retain(|(held, _)| held != tag);
-}
+/// Filters in effect: they live as long as this process holds them.
+pub(crate) static HELD: Held<Filter> = Held::new();
 
 /// Packets with which the filter of that place did what that action says; `None` where there is none.
-pub(super) fn counted(tag: &str, action: &str) -> Result<Option<u64>, Error> {
-    let held = filters();
-    let Some((_, filter)) = held.iter().find(|(held, _)| held == tag) else { return Ok(None) };
-    let status = filter.status().map_err(refused)?;
-    Ok(Some(status.classes.iter().filter(|c| c.2 == action).map(|c| c.3.packets).sum()))
+pub(super) fn counted(place: &Place, action: &str) -> Result<Option<u64>, Error> {
+    let status = HELD.with(&place.tag, Filter::status).transpose().map_err(refused)?;
+    let of_it = |status: Status| status.classes.iter().filter(|c| c.2 == action).map(|c| c.3.packets).sum();
+    Ok(status.map(of_it))
 }
 
 /// Takes a set of ipset away, if it is there.

@@ -6,6 +6,7 @@ use weir_filter::Class;
 use weir_prefix::{Address, List, Prefix, Ranges, Selection, read};
 
 use super::AllowList;
+use crate::error::at;
 use crate::{Error, Family, Place};
 
 impl AllowList {
@@ -16,7 +17,7 @@ impl AllowList {
         let mut list = List::default();
         for path in &self.files {
             let name = path.display().to_string();
-            let bytes = std::fs::read(path).map_err(|source| Error::File { path: name.clone(), source })?;
+            let bytes = std::fs::read(path).map_err(at(path))?;
             read::read(&mut list, &name, &bytes, &selection)
                 .map_err(|e| Error::Unsupported(e.to_string()))?;
         }

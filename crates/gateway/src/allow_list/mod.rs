@@ -16,7 +16,7 @@ use weir_record::VariantFact;
 use crate::iptables::{self, Backend};
 use crate::{Error, Expectation, Journal, Place, Role, Topology, Variant, nft, routed};
 
-pub(crate) use held::{remove_filter, remove_ipset};
+pub(crate) use held::{HELD, remove_ipset};
 
 /// Packets from listed addresses pass, and all others are thrown away: at a gateway what comes in on the inside, at a server
 /// what comes in at all. The initiator is listed in any case.
@@ -203,7 +203,7 @@ impl Variant for AllowList {
             Lookup::IpsetIptables => {
                 iptables::counter_in(Backend::NfTables, place, "filter", "ACCEPT").map(Some)
             }
-            Lookup::Bpf | Lookup::BpfXdp => held::counted(&place.tag, "allow"),
+            Lookup::Bpf | Lookup::BpfXdp => held::counted(place, "allow"),
         }
     }
 
@@ -218,7 +218,7 @@ impl Variant for AllowList {
             Lookup::IpsetIptables => {
                 iptables::counter_in(Backend::NfTables, place, "filter", "DROP").map(Some)
             }
-            Lookup::Bpf | Lookup::BpfXdp => held::counted(&place.tag, "drop"),
+            Lookup::Bpf | Lookup::BpfXdp => held::counted(place, "drop"),
         }
     }
 

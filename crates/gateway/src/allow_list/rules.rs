@@ -134,7 +134,7 @@ impl AllowList {
         } else {
             filter.attach(interface, Direction::Ingress).map_err(refused)?;
         }
-        held::hold(&place.tag, filter);
+        held::HELD.add(place, filter);
         Ok(())
     }
 }

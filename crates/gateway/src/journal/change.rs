@@ -207,7 +207,7 @@ impl Change {
             }
             Change::Routes { family, protocol } => routes::flush(*family, *protocol)?,
             Change::Ipset { set } => crate::allow_list::remove_ipset(set)?,
-            Change::Filter { tag } => crate::allow_list::remove_filter(tag),
+            Change::Filter { tag } => crate::allow_list::HELD.remove(tag),
             Change::Publish { tag } => crate::bpf_publish::HELD.remove(tag),
             Change::Stateless { tag } => crate::bpf_stateless::HELD.remove(tag),
             Change::Fastpath { tag } => crate::fastpath::HELD.remove(tag),

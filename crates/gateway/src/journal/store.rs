@@ -8,6 +8,7 @@ use weir_guard::lines::{self, LineFile};
 
 use super::Change;
 use crate::Error;
+use crate::error::at;
 use crate::snapshot::Snapshot;
 
 /// Version of the file's format.
@@ -43,7 +44,7 @@ pub(super) struct Store {
 
 impl Store {
     pub(super) fn create(path: &Path) -> Result<Self, Error> {
-        let file = OpenOptions::new().append(true).create_new(true).open(path).map_err(|e| at(path, e))?;
+        let file = OpenOptions::new().append(true).create_new(true).open(path).map_err(at(path))?;
         let store = Store { path: path.to_owned(), file: LineFile::new(file, 0) };
         store.sync_directory()?;
         Ok(store)
@@ -51,7 +52,7 @@ impl Store {
 
     /// Opens the journal of another process.
     pub(super) fn open(path: &Path) -> Result<(Self, Vec<Entry>), Error> {
-        let bytes = std::fs::read(path).map_err(|e| at(path, e))?;
+        let bytes = std::fs::read(path).map_err(at(path))?;
         let unusable = |reason: String| Error::Journal { path: path.display().to_string(), reason };
         let (entries, length) = lines::entries(&bytes).map_err(unusable)?;
         match entries.first() {
@@ -61,27 +62,23 @@ impl Store {
             }
             Some(_) => return Err(unusable("its beginning is missing".into())),
         }
-        let file = OpenOptions::new().append(true).open(path).map_err(|e| at(path, e))?;
+        let file = OpenOptions::new().append(true).open(path).map_err(at(path))?;
         let file = LineFile::new(file, length);
-        file.cut_half_line().map_err(|e| at(path, e))?;
+        file.cut_half_line().map_err(at(path))?;
         Ok((Store { path: path.to_owned(), file }, entries))
     }
 
     pub(super) fn append(&mut self, entry: &Entry) -> Result<(), Error> {
-        self.file.append(entry).map_err(|e| at(&self.path, e))
+        self.file.append(entry).map_err(at(&self.path))
     }
 
     pub(super) fn remove(self) -> Result<(), Error> {
-        std::fs::remove_file(&self.path).map_err(|e| at(&self.path, e))?;
+        std::fs::remove_file(&self.path).map_err(at(&self.path))?;
         self.sync_directory()
     }
 
     /// Without this the file's name may be lost though its content is on disk.
     fn sync_directory(&self) -> Result<(), Error> {
-        weir_sys::file::sync_folder_of(&self.path).map_err(|e| at(&self.path, e))
+        weir_sys::file::sync_folder_of(&self.path).map_err(at(&self.path))
     }
-}
-
-fn at(path: &Path, source: std::io::Error) -> Error {
-    Error::File { path: path.display().to_string(), source }
 }
