@@ -29,6 +29,16 @@ impl Failure {
         Failure::Told { code, message: message.to_string() }
     }
 
+    /// Of a part of weir, which knows whether the request is wrong, or something is missing here.
+    pub(crate) fn of_part(error: impl ToString, is_usage: bool, is_missing: bool) -> Self {
+        let code = match (is_usage, is_missing) {
+            (true, _) => USAGE,
+            (false, true) => MISSING,
+            (false, false) => FAILED,
+        };
+        Failure::new(code, error)
+    }
+
     /// For `map_err`.
     pub(crate) fn usage(error: impl ToString) -> Self {
         Failure::new(USAGE, error)
@@ -42,22 +52,13 @@ impl Failure {
 
 impl From<weir_bench::Error> for Failure {
     fn from(error: weir_bench::Error) -> Self {
-        let code = match &error {
-            weir_bench::Error::Unfit(_) => USAGE,
-            e if e.is_missing() => MISSING,
-            _ => FAILED,
-        };
-        Failure::new(code, error)
+        Failure::of_part(&error, matches!(error, weir_bench::Error::Unfit(_)), error.is_missing())
     }
 }
 
 impl From<weir_lab::Error> for Failure {
     fn from(error: weir_lab::Error) -> Self {
-        let code = match &error {
-            weir_lab::Error::Privilege(_) => MISSING,
-            weir_lab::Error::Option(_) | weir_lab::Error::Unknown(_) => USAGE,
-            _ => FAILED,
-        };
-        Failure::new(code, error)
+        let is_usage = matches!(error, weir_lab::Error::Option(_) | weir_lab::Error::Unknown(_));
+        Failure::of_part(&error, is_usage, matches!(error, weir_lab::Error::Privilege(_)))
     }
 }

@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use weir_sys::privilege::Privilege;
 use weir_sys::{ProcRoot, file};
 pub(crate) use weir_text::escape::block as printable;
+use weir_text::layout::Terminal;
 
 use crate::exit::{CommandResult, Failure};
 
@@ -39,6 +40,11 @@ impl Color {
             When::Never => false,
         };
         Color { stdout: decide(io::stdout().is_terminal()) }
+    }
+
+    /// Standard output as it is laid out for.
+    pub(crate) fn terminal(self) -> Terminal {
+        Terminal { width: width(), color: self.stdout }
     }
 }
 

@@ -27,9 +27,9 @@ pub(crate) enum FastpathCommand {
     /// Say whether packets of a flow are carried, and if not, why
     Explain(ExplainArgs),
     /// Leave everything to the kernel for now
-    Pause(InNetnsArgs),
+    Pause(NetnsArgs),
     /// Carry again after a pause
-    Resume(InNetnsArgs),
+    Resume(NetnsArgs),
     /// Leave some flows to the kernel, or list the exclusions
     Exclude(ExcludeArgs),
     /// Keep what was applied, until the next reboot
@@ -75,10 +75,10 @@ impl FastpathCommand {
             FastpathCommand::Plan(args) => &args.what.netns,
             FastpathCommand::Apply(args) => &args.what.netns,
             FastpathCommand::Run(args) => &args.what.netns,
-            FastpathCommand::Status(args) => &args.netns,
-            FastpathCommand::Explain(args) => &args.netns,
+            FastpathCommand::Status(args) => &args.loaded.netns,
+            FastpathCommand::Explain(args) => &args.loaded.netns,
             FastpathCommand::Exclude(args) => &args.netns,
-            FastpathCommand::Pause(args) | FastpathCommand::Resume(args) => &args.netns,
+            FastpathCommand::Pause(netns) | FastpathCommand::Resume(netns) => netns,
             FastpathCommand::Confirm(args)
             | FastpathCommand::Rollback(args)
             | FastpathCommand::Remove(args) => &args.netns,
@@ -156,10 +156,7 @@ pub(crate) struct StatusArgs {
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "10")]
     pub(crate) top: Option<usize>,
     #[command(flatten)]
-    pub(crate) netns: NetnsArgs,
-    /// As JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+    pub(crate) loaded: LoadedArgs,
 }
 
 #[derive(Debug, Args)]
@@ -174,16 +171,7 @@ pub(crate) struct ExplainArgs {
     #[arg(value_name = "TO:PORT")]
     pub(crate) destination: SocketAddr,
     #[command(flatten)]
-    pub(crate) netns: NetnsArgs,
-    /// As JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct InNetnsArgs {
-    #[command(flatten)]
-    pub(crate) netns: NetnsArgs,
+    pub(crate) loaded: LoadedArgs,
 }
 
 #[derive(Debug, Args)]

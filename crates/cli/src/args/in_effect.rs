@@ -17,7 +17,7 @@ pub(crate) struct JsonArgs {
     pub(crate) json: bool,
 }
 
-/// `confirm`, `rollback`, `remove` and `status` of what is loaded into one network namespace.
+/// Options about what is loaded into one network namespace, of commands that print it.
 #[derive(Debug, Args)]
 pub(crate) struct LoadedArgs {
     #[command(flatten)]

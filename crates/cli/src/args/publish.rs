@@ -35,7 +35,7 @@ impl PublishCommand {
     /// The namespace of `--netns`.
     pub(crate) fn netns(&self) -> Option<&str> {
         let args = match self {
-            PublishCommand::Plan(args) => &args.netns,
+            PublishCommand::Plan(args) => &args.loaded.netns,
             PublishCommand::Apply(args) => &args.netns,
             PublishCommand::Status(args)
             | PublishCommand::Confirm(args)
@@ -53,10 +53,7 @@ pub(crate) struct PlanArgs {
     #[arg(long = "interface", short = 'i', value_name = "NAME")]
     pub(crate) outer: Option<String>,
     #[command(flatten)]
-    pub(crate) netns: NetnsArgs,
-    /// As JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+    pub(crate) loaded: LoadedArgs,
 }
 
 #[derive(Debug, Args)]

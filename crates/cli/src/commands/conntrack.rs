@@ -16,7 +16,7 @@ use weir_text::units;
 use crate::args::ConntrackArgs;
 use crate::documents::{Document, Kind, line, print_json};
 use crate::exit::{CommandResult, Failure, MISSING};
-use crate::output::{Color, is_read, print, put, width};
+use crate::output::{Color, is_read, print, put};
 use crate::talk;
 
 use super::screen::Screen;
@@ -109,8 +109,7 @@ impl View {
     }
 
     fn page(&self, table: &Table, fastpath: Option<&Carried>) -> String {
-        let terminal = weir_text::layout::Terminal { width: width(), color: self.color.stdout };
-        let page = weir_conntrack::render(table, &self.place, terminal);
+        let page = weir_conntrack::render(table, &self.place, self.color.terminal());
         page + &fastpath.map(Carried::line).unwrap_or_default()
     }
 

@@ -21,7 +21,7 @@ use weir_tune::LARGEST_FINDINGS;
 use crate::args::{DoctorArgs, DoctorCommand, FailOn};
 use crate::documents::{Kind, print_json, print_line};
 use crate::exit::{CommandResult, Failure, NOT_MET};
-use crate::output::{Color, print, width};
+use crate::output::{Color, print};
 use crate::talk;
 
 /// How soon Ctrl-C and the end of a command are noticed.
@@ -232,7 +232,7 @@ fn tell(args: &DoctorArgs, diagnosis: &Diagnosis, color: Color) -> CommandResult
         (None, false, []) => "this machine".to_owned(),
         (None, false, names) => format!("namespace {}", names.join(", ")),
     };
-    print(&render(diagnosis, &place, weir_text::layout::Terminal { width: width(), color: color.stdout }))
+    print(&render(diagnosis, &place, color.terminal()))
 }
 
 #[cfg(test)]

@@ -12,7 +12,6 @@ use weir_flows::{Error, Options, Reading, Watch, render};
 use weir_live::{View as LiveView, Wake};
 use weir_prefix::Names;
 use weir_sys::Stop;
-use weir_text::layout::Terminal;
 
 use self::recording::Recording;
 use super::allow::list_file;
@@ -20,8 +19,8 @@ use super::conntrack::{namespace, refused};
 use super::screen::Screen;
 use crate::args::{FlowsArgs, TrackingArgs};
 use crate::documents::{Document, Kind, line, print_json};
-use crate::exit::{CommandResult, Failure, MISSING};
-use crate::output::{Color, is_read, print, put, unwritten, width};
+use crate::exit::{CommandResult, Failure};
+use crate::output::{Color, is_read, print, put, unwritten};
 use crate::talk;
 
 /// Time between two readings.
@@ -69,11 +68,7 @@ struct View {
 }
 
 pub(super) fn failed(error: Error) -> Failure {
-    match error {
-        Error::Options(_) => Failure::usage(error),
-        e if e.is_missing() => Failure::new(MISSING, e),
-        e => Failure::failed(e),
-    }
+    Failure::of_part(&error, matches!(error, Error::Options(_)), error.is_missing())
 }
 
 /// The options, with the names from their files.
@@ -98,7 +93,7 @@ impl View {
     }
 
     fn page(&self, reading: &Reading) -> String {
-        render(reading, Terminal { width: width(), color: self.color.stdout })
+        render(reading, self.color.terminal())
     }
 
     fn watch(&self, stop: &Stop) -> CommandResult {

@@ -1,7 +1,7 @@
 //! `weir mtu`.
 
 use std::fmt::Write as _;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use weir_mtu::verdict::edns;
 use weir_mtu::{Error, PathVerdict, ProbeOutcome as Seen, Survey, Target, Way, survey};
 use weir_text::layout::paragraph;
 
+use super::probe::look_up;
 use crate::args::mtu::MtuArgs;
 use crate::documents::{Document, Kind, print_json};
 use crate::exit::{CommandResult, FAILED, Failure, NOT_MET};
@@ -83,24 +84,17 @@ fn address(args: &MtuArgs) -> Result<SocketAddr, Failure> {
             "{text}: not a host name or an address; give the port by --port"
         )));
     }
-    look_up(bare.to_owned(), args)
+    look_up_in_time(bare.to_owned(), args)
 }
 
 /// In a thread of its own, because the resolver has its own time limit.
-fn look_up(name: String, args: &MtuArgs) -> Result<SocketAddr, Failure> {
+fn look_up_in_time(name: String, args: &MtuArgs) -> Result<SocketAddr, Failure> {
     let (sender, receiver) = mpsc::channel();
-    let (asked, port) = (name.clone(), args.port);
-    std::thread::spawn(move || sender.send((asked.as_str(), port).to_socket_addrs().map(Vec::from_iter)));
-    let unknown = |why: String| Failure::failed(format!("cannot look up {name}: {why}"));
-    let found = match receiver.recv_timeout(NAME_TIME) {
-        Ok(found) => found.map_err(|e| unknown(e.to_string()))?,
-        Err(_) => return Err(unknown(format!("no answer within {} s", NAME_TIME.as_secs()))),
-    };
-    let fits = |a: &SocketAddr| (!args.ipv4 || a.is_ipv4()) && (!args.ipv6 || a.is_ipv6());
-    found.into_iter().find(fits).ok_or_else(|| {
-        let family = if args.ipv4 { "IPv4" } else { "IPv6" };
-        Failure::failed(format!("{name} has no {family} address"))
-    })
+    let (asked, port, versions) = (name.clone(), args.port, (args.ipv4, args.ipv6));
+    std::thread::spawn(move || sender.send(look_up(&asked, port, versions)));
+    let why = format!("no answer within {} s", NAME_TIME.as_secs());
+    let late = |_| Err(Failure::failed(format!("cannot look up {name}: {why}")));
+    receiver.recv_timeout(NAME_TIME).unwrap_or_else(late).map(|found| found[0])
 }
 
 /// Verdict, advice, observations, every length tried.

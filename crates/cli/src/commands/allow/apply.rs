@@ -12,7 +12,7 @@ use crate::args::allow::ApplyArgs;
 use crate::commands::netns;
 use crate::commands::on_trial::{self, loading};
 use crate::documents::{self, AllowApply, AllowPlan, Set, print_json};
-use crate::exit::{CommandResult, FAILED, Failure, MISSING, NOT_MET, USAGE};
+use crate::exit::{CommandResult, Failure, NOT_MET};
 use crate::output::{print, printable};
 use crate::talk::{self, note};
 
@@ -23,12 +23,7 @@ const LIMIT_S: u64 = 300;
 
 impl From<weir_allow::Error> for Failure {
     fn from(error: weir_allow::Error) -> Self {
-        let code = match &error {
-            e if e.is_usage() => USAGE,
-            e if e.is_missing() => MISSING,
-            _ => FAILED,
-        };
-        Failure::new(code, error)
+        Failure::of_part(&error, error.is_usage(), error.is_missing())
     }
 }
 
@@ -239,10 +234,6 @@ pub(super) fn confirm(json: bool, named: bool) -> CommandResult {
     on_trial::confirm(BY, json, |set, before| {
         format!("{} stay{before}\n{reboot}\n", printable(&set.begin.title))
     })
-}
-
-pub(super) fn rollback(json: bool) -> CommandResult {
-    on_trial::rollback(BY, json, on_trial::outcomes)
 }
 
 /// `weir allow load`: what the guard calls to make and to take back.

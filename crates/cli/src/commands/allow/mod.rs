@@ -20,7 +20,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use weir_prefix::{List, Ranges, Selection, export, read};
 
-use super::netns;
+use super::{netns, on_trial};
 use crate::args::allow::{AllowArgs, AllowCommand, BuildArgs, ListArgs, ListFormat};
 use crate::args::in_effect::InEffect;
 use crate::documents::{Document, Kind, print_json};
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &AllowArgs) -> CommandResult {
         AllowCommand::Plan(args) => apply::plan(args),
         AllowCommand::Apply(args) => apply::run(args),
         AllowCommand::Confirm(args) => apply::confirm(args.json, args.netns.name.is_some()),
-        AllowCommand::Rollback(args) => apply::rollback(args.json),
+        AllowCommand::Rollback(args) => on_trial::rollback(apply::BY, args.json, on_trial::outcomes),
         AllowCommand::Status(args) if args.follow => follow::run(args.json),
         AllowCommand::Status(args) => status::run(args),
         AllowCommand::Remove(args) => remove::run(args.json),

@@ -2,8 +2,9 @@
 
 use weir_fastpath::{FastpathPlan, Visit, Wanted};
 use weir_guard::{Change, ChangeGuard, NewSet, Program, When};
+use weir_text::escape::line;
 
-use super::{BY, line, make, objection_lines, page, visit};
+use super::{BY, make, objection_lines, page, visit};
 use crate::args::fastpath::ApplyArgs;
 use crate::commands::netns;
 use crate::commands::on_trial::{self, needs_root, own};

@@ -12,13 +12,14 @@ use weir_fastpath::{
 };
 use weir_guard::Change;
 use weir_sys::ProcRoot;
+use weir_text::escape::line;
 use weir_text::units;
 
 use super::netns;
 use super::on_trial::{self, needs_root};
 use crate::args::fastpath::{ExplainArgs, FastpathArgs, FastpathCommand, PlanArgs, WhatArgs};
 use crate::documents::{FastpathExplain, Remove, print_json};
-use crate::exit::{CommandResult, FAILED, Failure, MISSING, NOT_MET, USAGE};
+use crate::exit::{CommandResult, Failure, NOT_MET};
 use crate::output::print;
 use crate::talk::note;
 
@@ -27,13 +28,10 @@ const BY: &str = "fastpath";
 
 impl From<weir_fastpath::Error> for Failure {
     fn from(error: weir_fastpath::Error) -> Self {
-        let code = match &error {
-            weir_fastpath::Error::Nothing(_) => NOT_MET,
-            e if e.is_usage() => USAGE,
-            e if e.is_missing() => MISSING,
-            _ => FAILED,
-        };
-        Failure::new(code, error)
+        if matches!(error, weir_fastpath::Error::Nothing(_)) {
+            return Failure::new(NOT_MET, error);
+        }
+        Failure::of_part(&error, error.is_usage(), error.is_missing())
     }
 }
 
@@ -62,11 +60,6 @@ pub(crate) fn run(args: &FastpathArgs) -> CommandResult {
 /// The change that puts it into effect where there is none, as a part of a plan of `weir tune`.
 pub(super) fn change(wanted: &Wanted) -> Result<Change, Failure> {
     apply::change(wanted, None, 1)
-}
-
-/// Text from outside that is to stay within its line.
-pub(super) fn line(text: &str) -> String {
-    weir_text::escape::line(text)
 }
 
 fn make(what: &WhatArgs) -> Result<FastpathPlan, Failure> {
@@ -200,7 +193,7 @@ fn explain(args: &ExplainArgs) -> CommandResult {
     needs_root("fastpath explain")?;
     let protocol = args.protocol;
     let directions = visit()?.explain(protocol, args.source, args.destination)?;
-    if args.json {
+    if args.loaded.json {
         return print_json(&FastpathExplain { directions });
     }
     let mut page = String::new();

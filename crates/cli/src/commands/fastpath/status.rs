@@ -7,10 +7,11 @@ use weir_fastpath::{
     AttachedBy, ChangeCount, Exclusion, ExclusionStore, Flow, Now, Reason, Top, Visit, leftovers,
 };
 use weir_guard::{ChangeGuard, Phase};
+use weir_text::escape::line;
 use weir_text::units;
 
 use super::exclude::kept_lines;
-use super::{BY, driver_lines, line};
+use super::{BY, driver_lines};
 use crate::args::fastpath::StatusArgs;
 use crate::commands::on_trial::{needs_root, trial_line};
 use crate::documents::{FastpathStatus, StatusSet, print_json};
@@ -41,7 +42,7 @@ pub(super) fn run(args: &StatusArgs) -> CommandResult {
         };
         wrong.extend(leftovers()?.iter().map(left));
     }
-    if args.json {
+    if args.loaded.json {
         print_json(&FastpathStatus {
             in_effect: wrong.is_empty(),
             wrong: &wrong,

@@ -103,5 +103,5 @@ fn dry_run(args: &NatLabArgs) -> String {
 /// Writes the result and its page.
 fn keep(tables: &NatTables, folder: &Path) -> CommandResult {
     save(&folder.join(RESULT), &text(tables)?)?;
-    save(&folder.join(REPORT), &requirements_html(&Saved::of_tables(tables)?.requirements()))
+    save(&folder.join(REPORT), &requirements_html(&Saved::of_document(tables)?.requirements()))
 }

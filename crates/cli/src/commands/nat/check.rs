@@ -1,17 +1,16 @@
 //! `weir nat check --stun`.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 
 use weir_nat::stun::{self, StunError, UdpExchange};
 use weir_nat::{Compliance, Table};
-use weir_text::layout::Terminal;
 
 use super::document::NatCheck;
 use super::page;
 use crate::args::nat::{NatCheckArgs, VersionArgs};
-use crate::commands::probe::host_and_port;
+use crate::commands::probe::{host_and_port, look_up};
 use crate::exit::{CommandResult, Failure};
-use crate::output::{Color, width};
+use crate::output::{Color, printable};
 
 /// Port of STUN (RFC 8489 section 18.6).
 const PORT: u16 = 3478;
@@ -35,8 +34,8 @@ pub(crate) fn run(server: &str, args: &NatCheckArgs, color: Color) -> CommandRes
         kind,
         rows,
     };
-    let terminal = Terminal { width: width(), color: color.stdout };
-    super::tell(&check, args, || page::check(&check, terminal))?;
+    let page = || Ok(printable(&page::check(&check, color.terminal())));
+    super::tell(&check, (args.json, args.markdown, args.html), page)?;
     super::verdict_of(args.fail_on_must, &check.rows)?;
     let unsure = check.rows.iter().any(|line| line.judgement.verdict == Compliance::NotSure);
     if unsure {
@@ -49,15 +48,8 @@ pub(crate) fn run(server: &str, args: &NatCheckArgs, color: Color) -> CommandRes
 /// A server and how it is reached: one version of IP, IPv4 where nothing else is asked for and there is one.
 pub(super) fn address(text: &str, usual: u16, version: &VersionArgs) -> Result<SocketAddr, Failure> {
     let (host, port) = host_and_port(text).map_err(Failure::usage)?;
-    let found: Vec<SocketAddr> = (host.as_str(), port.unwrap_or(usual))
-        .to_socket_addrs()
-        .map_err(|e| Failure::failed(format!("cannot look up {host}: {e}")))?
-        .filter(|a| (!version.ipv4 || a.is_ipv4()) && (!version.ipv6 || a.is_ipv6()))
-        .collect();
-    let chosen = found.iter().find(|a| a.is_ipv4()).or(found.first());
-    chosen.copied().ok_or_else(|| {
-        Failure::failed(format!("{host} has no {} address", if version.ipv4 { "IPv4" } else { "IPv6" }))
-    })
+    let found = look_up(&host, port.unwrap_or(usual), (version.ipv4, version.ipv6))?;
+    Ok(found.iter().copied().find(SocketAddr::is_ipv4).unwrap_or(found[0]))
 }
 
 #[cfg(test)]

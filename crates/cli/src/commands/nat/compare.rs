@@ -14,7 +14,7 @@ use super::saved::Saved;
 use crate::args::nat::NatCompareArgs;
 use crate::documents::{Document, Kind, print_json};
 use crate::exit::{CommandResult, Failure, NOT_MET};
-use crate::output::{Color, print, printable, width};
+use crate::output::{Color, print, printable};
 
 /// `weir nat compare --json`.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &NatCompareArgs, color: Color) -> CommandResult {
     } else if args.html {
         print(&requirements_html(&beside))?;
     } else {
-        let terminal = Terminal { width: width(), color: color.stdout };
+        let terminal = color.terminal();
         print(&printable(
             &(changes(&comparison, terminal) + "\n" + &requirements_terminal(&beside, terminal)),
         ))?;

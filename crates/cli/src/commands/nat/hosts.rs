@@ -228,7 +228,6 @@ fn answered(answer: Result<Answer, Error>) -> Result<Ran, Failure> {
 fn failed(error: Error) -> Failure {
     match error {
         Error::Interrupted => Failure::failed("stopped before the check was complete"),
-        error if error.is_missing() => Failure::new(MISSING, error),
-        error => Failure::failed(error),
+        error => Failure::of_part(&error, false, error.is_missing()),
     }
 }

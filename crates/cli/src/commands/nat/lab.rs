@@ -21,10 +21,9 @@ use weir_lab::{Family, Lab, LabOptions, Role as LabRole, Site, SiteSpec};
 use weir_nat::capture::{Captured, Recorder};
 use weir_nat::lab::{LabEnds, addresses};
 use weir_nat::{Ends, Observations, Published, Table, measure_from};
-use weir_report::requirements::{requirements_html, requirements_markdown, requirements_terminal};
+use weir_report::requirements::requirements_terminal;
 use weir_sys::privilege::Privilege;
 use weir_sys::{ProcRoot, Stop};
-use weir_text::layout::Terminal;
 use weir_text::time::duration;
 
 use super::document::{Measured, NatTables};
@@ -32,9 +31,8 @@ use super::progress::{Circumstances, Follower, ProgressFile, goes_on};
 use super::saved::Saved;
 use super::{page, write_packets};
 use crate::args::nat::{LabGateway, NatLabArgs};
-use crate::documents::print_json;
 use crate::exit::{CommandResult, FAILED, Failure, MISSING};
-use crate::output::{Color, print, width};
+use crate::output::{Color, print};
 use crate::talk::{note, step};
 
 #[cfg(test)]
@@ -113,20 +111,14 @@ pub(super) fn measure(args: &NatLabArgs) -> Result<NatTables, Failure> {
 
 /// Prints the tables in the form that is asked for.
 pub(super) fn tell(tables: &NatTables, args: &NatLabArgs, color: Color) -> CommandResult {
-    if args.json {
-        print_json(tables)?;
-    } else if args.markdown {
-        print(&requirements_markdown(&Saved::of_tables(tables)?.requirements()))?;
-    } else if args.html {
-        print(&requirements_html(&Saved::of_tables(tables)?.requirements()))?;
-    } else {
-        let terminal = Terminal { width: width(), color: color.stdout };
-        print(&page::tables(&tables.gateways, &tables.kernel, terminal))?;
-        if tables.gateways.len() > 1 {
-            let beside = Saved::of_tables(tables)?.requirements();
-            print(&("\n".to_owned() + &requirements_terminal(&beside, terminal)))?;
+    super::tell(tables, (args.json, args.markdown, args.html), || {
+        let page = page::tables(&tables.gateways, &tables.kernel, color.terminal());
+        if tables.gateways.len() < 2 {
+            return Ok(page);
         }
-    }
+        let beside = Saved::of_document(tables)?.requirements();
+        Ok(page + "\n" + &requirements_terminal(&beside, color.terminal()))
+    })?;
     super::verdict_of(args.fail_on_must, tables.gateways.iter().flat_map(|g| &g.table.rows))
 }
 

@@ -21,10 +21,10 @@ use weir_nat::{Compliance, Level};
 
 use weir_report::requirements::{requirements_html, requirements_markdown};
 
-use crate::args::nat::{NatArgs, NatCheckArgs, NatCommand};
+use crate::args::nat::{NatArgs, NatCommand};
 use crate::documents::{Document, print_json};
 use crate::exit::{CommandResult, Failure, NOT_MET};
-use crate::output::{Color, print, printable};
+use crate::output::{Color, print};
 use saved::Saved;
 
 pub(crate) fn run(args: &NatArgs, color: Color) -> CommandResult {
@@ -40,17 +40,21 @@ pub(crate) fn run(args: &NatArgs, color: Color) -> CommandResult {
     }
 }
 
-/// Prints the result of a check in the form that is asked for.
-fn tell(result: &impl Document, args: &NatCheckArgs, page: impl FnOnce() -> String) -> CommandResult {
+/// Prints a result in the form that is asked for: as JSON, Markdown or HTML, or as a page.
+fn tell(
+    result: &impl Document,
+    (json, markdown, html): (bool, bool, bool),
+    page: impl FnOnce() -> Result<String, Failure>,
+) -> CommandResult {
     let side_by_side = || Saved::of_document(result).map(|saved| saved.requirements());
-    if args.json {
+    if json {
         print_json(result)
-    } else if args.markdown {
+    } else if markdown {
         print(&requirements_markdown(&side_by_side()?))
-    } else if args.html {
+    } else if html {
         print(&requirements_html(&side_by_side()?))
     } else {
-        print(&printable(&page()))
+        print(&page()?)
     }
 }
 

@@ -3,12 +3,11 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 use weir_nat::rows::{self, Row};
-use weir_text::layout::Terminal;
 
 use super::page;
 use crate::documents::{Document, Kind, print_json};
 use crate::exit::CommandResult;
-use crate::output::{Color, print, width};
+use crate::output::{Color, print};
 
 /// `weir nat rows --json`.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -23,7 +22,7 @@ impl Document for Rows {
 
 pub(crate) fn run(json: bool, color: Color) -> CommandResult {
     if !json {
-        return print(&page::rows(Terminal { width: width(), color: color.stdout }));
+        return print(&page::rows(color.terminal()));
     }
     print_json(&Rows { rows: rows::all().collect() })
 }

@@ -6,7 +6,6 @@ use serde::Deserialize;
 use serde_json::Value;
 use weir_report::requirements::{Line, Requirements, Subject};
 
-use super::document::NatTables;
 use super::page::with_confidence;
 use crate::documents::{Document, line};
 use crate::exit::Failure;
@@ -104,11 +103,6 @@ impl Saved {
     }
 
     /// A result of this run.
-    pub(super) fn of_tables(tables: &NatTables) -> Result<Self, Failure> {
-        Saved::of_document(tables)
-    }
-
-    /// The result of a check by this run.
     pub(super) fn of_document(document: &impl Document) -> Result<Self, Failure> {
         Saved::of(&line(document)?).map_err(Failure::failed)
     }

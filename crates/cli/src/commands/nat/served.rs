@@ -11,7 +11,6 @@ use weir_nat::{Compliance, Conditions, Ends, Limits, Observations, Table, measur
 use weir_probe::Key;
 use weir_probe::client::{Error, NatCheck, Visit};
 use weir_sys::Stop;
-use weir_text::layout::Terminal;
 use weir_text::time::duration;
 
 use super::check::address;
@@ -22,7 +21,7 @@ use crate::args::nat::{NatCheckArgs, NatPortsArgs};
 use crate::commands::probe::OWN_PORT;
 use crate::documents::print_json;
 use crate::exit::{CommandResult, Failure};
-use crate::output::{Color, print, printable, width};
+use crate::output::{Color, print, printable};
 use crate::talk::{note, step};
 
 /// The path of a check, in the file of --progress.
@@ -73,8 +72,8 @@ pub(super) fn check(
         table,
         observations,
     };
-    let terminal = Terminal { width: width(), color: color.stdout };
-    super::tell(&check, args, || page::check_server(&check, two_addresses, terminal))?;
+    let page = || Ok(printable(&page::check_server(&check, two_addresses, color.terminal())));
+    super::tell(&check, (args.json, args.markdown, args.html), page)?;
     super::verdict_of(args.fail_on_must, &check.table.rows)?;
     let seen = check.table.rows.iter().filter(|line| line.judgement.verdict != Compliance::NotTestable);
     if seen.clone().count() > 0 && seen.clone().all(|line| line.judgement.verdict == Compliance::NotSure) {
@@ -107,8 +106,7 @@ pub(super) fn ports(
     if args.json {
         return print_json(&seen);
     }
-    let terminal = Terminal { width: width(), color: color.stdout };
-    print(&printable(&page::ports(&seen, terminal)))
+    print(&printable(&page::ports(&seen, color.terminal())))
 }
 
 /// Makes the experiments that are left. The packets are those of this part.

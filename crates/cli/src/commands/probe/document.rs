@@ -15,7 +15,6 @@ use super::Turn;
 use super::summary::{Counted, Headline};
 use crate::args::probe::{Mode, ProbeArgs};
 use crate::documents::{self, Kind};
-use crate::exit::CommandResult;
 
 /// See the module.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -215,14 +214,6 @@ impl Document {
             None => format!("median of them: {median}; from 6 repeats on with a 95 % interval"),
         });
         lines
-    }
-
-    pub(super) fn print(&self) -> CommandResult {
-        documents::print_json(self)
-    }
-
-    pub(super) fn print_line(&self) -> CommandResult {
-        documents::print_line(self)
     }
 }
 

@@ -16,6 +16,7 @@ use weir_probe::{Key, key};
 
 use super::wait_until;
 use crate::args::probe::{Mode, ProbeArgs};
+use crate::documents::{print_json, print_line};
 use crate::exit::{CommandResult, Failure, MISSING};
 use crate::output::{print, printable};
 use crate::talk::{self, note};
@@ -24,7 +25,7 @@ use document::Document;
 pub(crate) use document::Document as Measurement;
 use lines::Lines;
 use target::Target;
-pub(crate) use target::{OWN_PORT, host_and_port};
+pub(crate) use target::{OWN_PORT, host_and_port, look_up};
 
 /// How long to measure when it is not said.
 const USUAL: Duration = Duration::from_secs(10);
@@ -111,7 +112,7 @@ impl Probe<'_> {
             document.add(&measured, turn, span);
             if let Some(every) = self.args.plan.watch.every {
                 if self.args.json {
-                    document.print_line()?;
+                    print_line(&document)?;
                 }
                 document.forget();
                 wait_until(begun + every, &self.stop);
@@ -216,7 +217,7 @@ impl Probe<'_> {
 
     fn close(&self, document: &Document) -> CommandResult {
         if self.args.json && self.args.plan.watch.every.is_none() {
-            document.print()?;
+            print_json(document)?;
         }
         if !self.args.json {
             for line in document.repeats_in_words() {

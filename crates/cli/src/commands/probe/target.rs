@@ -58,18 +58,22 @@ impl Target {
                 (host, own.or(args.port).unwrap_or(usual))
             }
         };
-        let fits = |a: &SocketAddr| (!args.ipv4 || a.is_ipv4()) && (!args.ipv6 || a.is_ipv6());
-        let found = (host.as_str(), port)
-            .to_socket_addrs()
-            .map_err(|e| Failure::failed(format!("cannot look up {host}: {e}")))?;
-        let mut addresses: Vec<SocketAddr> = found.filter(fits).collect();
+        let mut addresses = look_up(&host, port, (args.ipv4, args.ipv6))?;
         addresses.dedup();
-        if addresses.is_empty() {
-            let family = if args.ipv4 { "IPv4" } else { "IPv6" };
-            return Err(Failure::failed(format!("{host} has no {family} address")));
-        }
         Ok(Target { addresses, url })
     }
+}
+
+/// The addresses of a name, at least one: of IPv4 only, of IPv6 only, or of both.
+pub(crate) fn look_up(host: &str, port: u16, (ipv4, ipv6): (bool, bool)) -> Result<Vec<SocketAddr>, Failure> {
+    let unknown = |e| Failure::failed(format!("cannot look up {host}: {e}"));
+    let fits = |a: &SocketAddr| (!ipv4 || a.is_ipv4()) && (!ipv6 || a.is_ipv6());
+    let found: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(unknown)?.filter(fits).collect();
+    if found.is_empty() {
+        let family = if ipv4 { "IPv4" } else { "IPv6" };
+        return Err(Failure::failed(format!("{host} has no {family} address")));
+    }
+    Ok(found)
 }
 
 /// `host`, `host:port`, `192.0.2.1:port`, `2001:db8::1`, `[2001:db8::1]:port`.

@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use weir_guard::{ChangeGuard, NewSet, When};
 use weir_publish::{Mapping, PublishPlan, Request, Wanted};
+use weir_text::escape::line;
 
-use super::{BY, change, line, shared};
+use super::{BY, change, shared};
 use crate::args::publish::ApplyArgs;
 use crate::commands::netns;
 use crate::commands::on_trial::{self, needs_root};

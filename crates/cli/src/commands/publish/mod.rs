@@ -9,12 +9,14 @@ use std::fmt::Write as _;
 
 use weir_publish::{Found, Mapping, PublishPlan, Request};
 
+use weir_text::escape::line;
+
 use super::netns;
 use super::on_trial::{self, needs_root};
 use crate::args::in_effect::InEffect;
 use crate::args::publish::{PlanArgs, PublishArgs, PublishCommand};
 use crate::documents::print_json;
-use crate::exit::{CommandResult, FAILED, Failure, MISSING, NOT_MET, USAGE};
+use crate::exit::{CommandResult, Failure, NOT_MET};
 use crate::output::print;
 
 /// Whose change sets these are.
@@ -22,13 +24,10 @@ const BY: &str = "publish";
 
 impl From<weir_publish::Error> for Failure {
     fn from(error: weir_publish::Error) -> Self {
-        let code = match &error {
-            weir_publish::Error::Nothing(_) => NOT_MET,
-            e if e.is_usage() => USAGE,
-            e if e.is_missing() => MISSING,
-            _ => FAILED,
-        };
-        Failure::new(code, error)
+        if matches!(error, weir_publish::Error::Nothing(_)) {
+            return Failure::new(NOT_MET, error);
+        }
+        Failure::of_part(&error, error.is_usage(), error.is_missing())
     }
 }
 
@@ -53,7 +52,7 @@ pub(crate) fn run(args: &PublishArgs) -> CommandResult {
 fn plan(args: &PlanArgs) -> CommandResult {
     needs_root("publish plan")?;
     let plan = PublishPlan::make(&Request { outer: args.outer.clone(), link: None })?;
-    if args.json {
+    if args.loaded.json {
         return print_json(&plan);
     }
     print(&page(&plan))
@@ -117,9 +116,4 @@ fn row(found: &Found) -> [String; 4] {
         found.container.clone(),
         found.link.as_deref().map_or("-".into(), line),
     ]
-}
-
-/// Text from outside that is to stay within its line.
-pub(super) fn line(text: &str) -> String {
-    weir_text::escape::line(text)
 }

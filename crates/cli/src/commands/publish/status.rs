@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use weir_guard::{ChangeGuard, Phase, Status};
 use weir_publish::{Attachment, Pinned, PublishPlan, Request, Store, Wanted};
+use weir_text::escape::line;
 
-use super::{BY, change, line};
+use super::{BY, change};
 use crate::commands::on_trial::{needs_root, trial_line};
 use crate::documents::{Container, Count, PublishStatus, StatusSet, TuneSet, print_json};
 use crate::exit::{CommandResult, Failure, NOT_MET};

@@ -3,11 +3,12 @@
 use weir_fastpath::{ExclusionStore, FastpathPlan, Request, Visit};
 use weir_sys::ProcRoot;
 use weir_sys::privilege::Privilege;
+use weir_text::escape::line;
 use weir_text::units;
 use weir_tune::{Action, Profile, TunedHost};
 
 use crate::args::tune::WhatArgs;
-use crate::commands::fastpath::{change, line};
+use crate::commands::fastpath::change;
 use crate::exit::Failure;
 
 const WHY: &str = "established flows of a gateway meet rules, routes and connection tracking with every packet; a flow table repeats what \

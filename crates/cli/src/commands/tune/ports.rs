@@ -3,11 +3,11 @@
 use weir_publish::{Error, PublishPlan, Request, Wanted};
 use weir_sys::ProcRoot;
 use weir_sys::privilege::Privilege;
+use weir_text::escape::line;
 use weir_tune::{Action, Wish};
 
 use crate::args::tune::WhatArgs;
 use crate::commands::publish::change;
-use crate::commands::publish::line;
 use crate::exit::{CommandResult, Failure};
 
 const RISK: &str = "no rule of the packet filter sees translated packets, those of FORWARD and DOCKER-USER neither, and they stand in \
