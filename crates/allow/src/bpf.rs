@@ -5,8 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use weir_bpf::{
-    Attached, ProgramFd, XdpMode, attach_tcx, attach_xdp, detach_pinned, prepare_file_system, program_name,
-    tcx_programs,
+    Attached, ProgramFd, XdpMode, detach_pinned, prepare_file_system, program_name, tcx_programs,
 };
 use weir_filter::{At, Class, Compiled, Direction, Filter, Follower, Options, Status};
 use weir_gate::{Found, Kind, Link, Moment, Pins, id_of};
@@ -25,19 +24,12 @@ const PROGRAMS: [&str; 4] = ["allow_ingress", "allow_xdp", "gate_tc", "gate_xdp"
 /// One in so many refused packets is remembered.
 const SAMPLE: u32 = 1;
 
-fn place(policy: &Policy) -> At {
+/// Where a policy's program runs, and how that is named.
+fn place(policy: &Policy) -> (At, &'static str) {
     match policy.xdp {
-        None => At::Tc(Direction::Ingress),
-        Some(Xdp::Native) => At::Xdp(XdpMode::Native),
-        Some(Xdp::Generic) => At::Xdp(XdpMode::Generic),
-    }
-}
-
-fn place_name(policy: &Policy) -> &'static str {
-    match policy.xdp {
-        None => "tc",
-        Some(Xdp::Native) => "xdp",
-        Some(Xdp::Generic) => "xdp-generic",
+        None => (At::Tc(Direction::Ingress), "tc"),
+        Some(Xdp::Native) => (At::Xdp(XdpMode::Native), "xdp"),
+        Some(Xdp::Generic) => (At::Xdp(XdpMode::Generic), "xdp-generic"),
     }
 }
 
@@ -91,14 +83,14 @@ pub(crate) fn load(policy: &Policy, id: &str, trial_s: Option<u64>) -> Result<()
     filter.forget_counts()?;
     let own = PINS.begin(id)?;
     filter.pin(&own)?;
-    let at = place(policy);
+    let (at, place) = place(policy);
     let wanted: Vec<(String, u32)> =
-        interfaces.into_iter().map(|index| (format!("{}-{index}", place_name(policy)), index)).collect();
+        interfaces.into_iter().map(|index| (format!("{place}-{index}"), index)).collect();
     if let Some(seconds) = trial_s {
         let until = Moment::after(Duration::from_secs(seconds));
         for (name, index) in &wanted {
             let before = attachment(&PINS.link(name)?, *index)?;
-            put_gate(name, until, Some(filter.program_at(at)?), before, |gate| attach(gate, *index, at))?;
+            put_gate(name, until, Some(filter.program_at(at)?), before, |gate| at.attach(gate, *index))?;
         }
         return suspend_but(until, |name| wanted.iter().any(|(own, _)| own == name));
     }
@@ -128,13 +120,6 @@ fn attachment(link: &Path, interface: u32) -> Result<Option<Attached>, Error> {
     }
     detach_pinned(link)?;
     Ok(None)
-}
-
-fn attach(program: &ProgramFd, interface: u32, at: At) -> weir_bpf::Result<Attached> {
-    match at {
-        At::Xdp(mode) => attach_xdp(program, interface, mode),
-        At::Tc(_) => attach_tcx(program, interface, weir_bpf::Direction::Ingress),
-    }
 }
 
 /// Puts a gate there: to the program on trial until that time, and then to the one that is attached there now.

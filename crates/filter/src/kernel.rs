@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use weir_bpf::{Attached, Direction as Hook, TestRun, XdpMode, attach_tcx, attach_xdp, test_run};
+use weir_bpf::{Attached, Direction as Hook, ProgramFd, TestRun, XdpMode, attach_tcx, attach_xdp, test_run};
 
 use crate::action::{ACTIONS, Action, Direction};
 use crate::compile::Compiled;
@@ -90,6 +90,18 @@ impl At {
             At::Xdp(_) => AT_XDP,
         }
     }
+
+    /// Attaches a program there.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn attach(self, program: &ProgramFd, interface: u32) -> weir_bpf::Result<Attached> {
+        match self {
+            At::Tc(Direction::Ingress) => attach_tcx(program, interface, Hook::Ingress),
+            At::Tc(Direction::Egress) => attach_tcx(program, interface, Hook::Egress),
+            At::Xdp(mode) => attach_xdp(program, interface, mode),
+        }
+    }
 }
 
 /// Counters of classes; those of reasons are behind them.
@@ -171,12 +183,7 @@ impl Filter {
     /// # Errors
     /// If the kernel refuses.
     pub fn attach_apart(&self, interface: u32, at: At) -> weir_bpf::Result<Attached> {
-        let program = self.kernel.program(at.program())?;
-        match at {
-            At::Tc(Direction::Ingress) => attach_tcx(program, interface, Hook::Ingress),
-            At::Tc(Direction::Egress) => attach_tcx(program, interface, Hook::Egress),
-            At::Xdp(mode) => attach_xdp(program, interface, mode),
-        }
+        at.attach(self.program_at(at)?, interface)
     }
 
     /// Puts it into the place of another filter that is attached there, of whatever version: every packet meets one or the other.
@@ -184,14 +191,14 @@ impl Filter {
     /// # Errors
     /// If the kernel refuses: ENOLINK where the interface is gone.
     pub fn replace(&self, attached: &Attached, at: At) -> weir_bpf::Result<()> {
-        attached.replace(self.kernel.program(at.program())?)
+        attached.replace(self.program_at(at)?)
     }
 
     /// The program that runs there when it is attached.
     ///
     /// # Errors
     /// If it has no program for that place.
-    pub fn program_at(&self, at: At) -> weir_bpf::Result<&weir_bpf::ProgramFd> {
+    pub fn program_at(&self, at: At) -> weir_bpf::Result<&ProgramFd> {
         self.kernel.program(at.program())
     }
 
@@ -265,7 +272,7 @@ impl Filter {
     /// # Errors
     /// If the kernel refuses.
     pub fn run(&self, at: At, packet: &[u8], repeat: u32) -> weir_bpf::Result<TestRun> {
-        test_run(self.kernel.program(at.program())?, packet, 0, repeat)
+        test_run(self.program_at(at)?, packet, 0, repeat)
     }
 
     /// Begins counting anew.
@@ -292,7 +299,7 @@ impl Filter {
 
     /// A program by its name, to be run on given packets.
     #[cfg(test)]
-    pub(crate) fn program(&self, name: &str) -> &weir_bpf::ProgramFd {
+    pub(crate) fn program(&self, name: &str) -> &ProgramFd {
         self.kernel.program(name).unwrap()
     }
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use weir_sys::process::{run_with_input, which};
 use weir_sys::{NetNs, ProcRoot, file, sysctl};
 
-use crate::error::{Error, at};
+use crate::error::{Error, at, unfit};
 use crate::fingerprint;
 use crate::step;
 use crate::step_state::StepState;
@@ -89,7 +89,7 @@ pub(crate) struct Host<'a> {
     /// `/`, but in tests.
     pub(crate) root: &'a ProcRoot,
     /// Namespace of settings and programs.
-    pub(crate) namespace: Option<&'a NetNs>,
+    pub(crate) namespace: Option<NetNs>,
 }
 
 impl Host<'_> {
@@ -99,7 +99,7 @@ impl Host<'_> {
         machine: bool,
         f: impl FnOnce() -> Result<T, Error> + Send,
     ) -> Result<T, Error> {
-        match self.namespace {
+        match &self.namespace {
             Some(namespace) if !machine => namespace.run(f)?,
             _ => f(),
         }
@@ -111,16 +111,12 @@ impl Host<'_> {
         let mut command = Command::new(path);
         // The guard does not parse messages, but it compares states: they must not depend on the caller.
         command.args(rest).env("LC_ALL", "C");
-        if let Some(namespace) = self.namespace {
+        if let Some(namespace) = &self.namespace {
             namespace.enter_on_spawn(&mut command);
         }
         let output = run_with_input(command, program.stdin.as_bytes(), Duration::from_secs(limit_s))?;
         Ok((output.status.code(), output.stdout_text(), output.message()))
     }
-}
-
-fn unfit(what: impl Into<String>, why: impl Into<String>) -> Error {
-    Error::Unfit { what: what.into(), why: why.into() }
 }
 
 impl Change {

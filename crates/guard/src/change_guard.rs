@@ -8,7 +8,7 @@ use weir_sys::process::Identity;
 use weir_sys::state::boot_id;
 
 use crate::change::{Change, Host};
-use crate::error::Error;
+use crate::error::{Error, unfit};
 use crate::journal::{Begin, ChangeSet, Entry, Phase, Step, VERSION, When};
 use crate::new_set::NewSet;
 use crate::revert::revert;
@@ -82,9 +82,8 @@ impl ChangeGuard {
 
     /// Each change of a set as it is now.
     pub(crate) fn now(&self, set: &ChangeSet) -> Result<Vec<StepNow>, Error> {
-        let namespace = self.namespace(set)?;
-        let lost = set.begin.namespace.is_some() && namespace.is_none();
-        let host = Host { root: &self.root, namespace: namespace.as_ref() };
+        let host = self.host(set)?;
+        let lost = set.begin.namespace.is_some() && host.namespace.is_none();
         let look = |(step, state): (&Step, &StepState)| {
             if lost && step.change.is_in_namespace() {
                 return StepNow::Absent;
@@ -195,8 +194,7 @@ impl ChangeGuard {
     }
 
     fn carry_out(&self, store: &mut Store) -> Result<(), Error> {
-        let namespace = self.namespace(&store.set)?;
-        let host = Host { root: &self.root, namespace: namespace.as_ref() };
+        let host = self.host(&store.set)?;
         for n in 0..store.set.begin.steps.len() {
             if store.set.begin.steps[n].when == When::Apply {
                 take_step(store, &host, n)?;
@@ -231,7 +229,7 @@ impl ChangeGuard {
         if new.namespace.is_some() && namespace.is_none() {
             return Err(unfit("the network namespace", "it is gone"));
         }
-        let host = Host { root: &self.root, namespace: namespace.as_ref() };
+        let host = Host { root: &self.root, namespace };
         let mut steps: Vec<Step> = Vec::new();
         for (when, change) in new.changes {
             change.check(&host)?;
@@ -317,8 +315,7 @@ impl ChangeGuard {
                 problems.push(format!("{}: another program {into} meanwhile", step.change.target()));
             }
         }
-        let namespace = self.namespace(&store.set)?;
-        let host = Host { root: &self.root, namespace: namespace.as_ref() };
+        let host = self.host(&store.set)?;
         if !already {
             // Before the decision is written: killed in between, it is still a trial, which the guards end.
             for (step, state) in store.set.begin.steps.iter().zip(&store.set.states) {
@@ -372,8 +369,7 @@ impl ChangeGuard {
             if !matches!(store.set.phase, Phase::Reverting { .. }) {
                 store.append(Entry::Reverting { why: why.to_owned(), unix_s: unix_s() })?;
             }
-            let namespace = self.namespace(&store.set)?;
-            let host = Host { root: &self.root, namespace: namespace.as_ref() };
+            let host = self.host(&store.set)?;
             for n in 0..store.set.begin.steps.len() {
                 if matches!(store.set.states[n], StepState::Reverted { .. }) {
                     continue;
@@ -396,9 +392,11 @@ impl ChangeGuard {
         Ok(())
     }
 
-    pub(crate) fn namespace(&self, set: &ChangeSet) -> Result<Option<weir_sys::NetNs>, Error> {
+    /// Where the changes of a set are made: in its namespace, if that is still there.
+    pub(crate) fn host(&self, set: &ChangeSet) -> Result<Host<'_>, Error> {
         let same_boot = boot_id()? == set.begin.boot;
-        Ok(set.begin.namespace.as_ref().map(|n| n.find(same_boot)).transpose()?.flatten())
+        let namespace = set.begin.namespace.as_ref().map(|n| n.find(same_boot)).transpose()?.flatten();
+        Ok(Host { root: &self.root, namespace })
     }
 }
 
@@ -424,11 +422,6 @@ fn take_step(store: &mut Store, host: &Host<'_>, n: usize) -> Result<(), Error> 
         return Err(unfit(change.target(), "it was written and has not changed"));
     }
     store.append(Entry::Applied { step: n, made })
-}
-
-/// A change that failed, in one line.
-pub(crate) fn unfit(what: impl Into<String>, why: impl Into<String>) -> Error {
-    Error::Unfit { what: what.into(), why: why.into() }
 }
 
 #[cfg(test)]

@@ -103,3 +103,8 @@ pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.display().to_string();
     move |source| Error::File { path, source }
 }
+
+/// A change that failed, in one line.
+pub(crate) fn unfit(what: impl Into<String>, why: impl Into<String>) -> Error {
+    Error::Unfit { what: what.into(), why: why.into() }
+}

@@ -157,69 +157,46 @@ impl ChangeSet {
 
     /// Follows one line; in words if it does not follow from those before.
     pub(crate) fn take(&mut self, entry: Entry) -> Result<(), String> {
-        let misplaced = |what: &str| Err(format!("`{what}` does not follow from the lines before it"));
-        match entry {
-            Entry::Begin(_) => return misplaced("begin"),
-            Entry::Writing { step } => match (self.state(step)?, &self.phase) {
-                (StepState::Planned | StepState::Writing, Phase::Applying | Phase::Confirmed { .. }) => {
-                    self.states[step] = StepState::Writing;
-                }
-                _ => return misplaced("writing"),
-            },
-            Entry::Applied { step, made } => match self.state(step)? {
-                StepState::Writing => self.states[step] = StepState::Applied { made },
-                _ => return misplaced("applied"),
-            },
-            Entry::Waiting { deadline_ns } => match self.phase {
-                Phase::Applying => self.phase = Phase::Waiting { deadline_ns },
-                _ => return misplaced("waiting"),
-            },
-            Entry::Confirmed { unix_s } => match self.phase {
-                Phase::Waiting { .. } => {
-                    self.phase = Phase::Confirmed { unix_s };
+        let (name, step) = match &entry {
+            Entry::Begin(_) => ("begin", None),
+            Entry::Writing { step } => ("writing", Some(*step)),
+            Entry::Applied { step, .. } => ("applied", Some(*step)),
+            Entry::Waiting { .. } => ("waiting", None),
+            Entry::Confirmed { .. } => ("confirmed", None),
+            Entry::Reverting { .. } => ("reverting", None),
+            Entry::Undoing { step } => ("undoing", Some(*step)),
+            Entry::Reverted { step, .. } => ("reverted", Some(*step)),
+            Entry::Ended { .. } => ("ended", None),
+        };
+        let misplaced = || format!("`{name}` does not follow from the lines before it");
+        match step {
+            Some(step) => {
+                let next = next_state(self.state(step)?, &self.phase, entry);
+                self.states[step] = next.ok_or_else(misplaced)?;
+            }
+            None => {
+                self.phase = self.next_phase(entry).ok_or_else(misplaced)?;
+                if let Phase::Confirmed { unix_s } = self.phase {
                     self.confirmed_unix_s = Some(unix_s);
                 }
-                _ => return misplaced("confirmed"),
-            },
-            Entry::Reverting { why, .. } => match self.phase {
-                Phase::Reverted { .. } => return misplaced("reverting"),
-                _ => self.phase = Phase::Reverting { why },
-            },
-            Entry::Undoing { step } => match (self.state(step)?, &self.phase) {
-                (StepState::Planned | StepState::Reverted { .. }, _) => return misplaced("undoing"),
-                (state, Phase::Reverting { .. }) => {
-                    let before = match state {
-                        StepState::Stuck { before, .. } | StepState::Undoing { before } => before.clone(),
-                        other => Box::new(other.clone()),
-                    };
-                    self.states[step] = StepState::Undoing { before };
-                }
-                _ => return misplaced("undoing"),
-            },
-            Entry::Reverted { step, outcome } => match (self.state(step)?, &self.phase) {
-                (StepState::Reverted { .. }, _) => return misplaced("reverted"),
-                (state, Phase::Reverting { .. }) => {
-                    let before = match state {
-                        StepState::Stuck { before, .. } => before.clone(),
-                        other => Box::new(other.clone()),
-                    };
-                    self.states[step] = match outcome {
-                        RevertOutcome::Failed { why } => StepState::Stuck { why, before },
-                        outcome => StepState::Reverted { outcome },
-                    };
-                }
-                _ => return misplaced("reverted"),
-            },
-            Entry::Ended { unix_s } => match &self.phase {
-                Phase::Reverting { why }
-                    if self.states.iter().all(|s| matches!(s, StepState::Reverted { .. })) =>
-                {
-                    self.phase = Phase::Reverted { why: why.clone(), unix_s };
-                }
-                _ => return misplaced("ended"),
-            },
+            }
         }
         Ok(())
+    }
+
+    /// How far the set is after a line about it; `None` if that does not follow.
+    fn next_phase(&self, entry: Entry) -> Option<Phase> {
+        let all_reverted = || self.states.iter().all(|s| matches!(s, StepState::Reverted { .. }));
+        match (entry, &self.phase) {
+            (Entry::Waiting { deadline_ns }, Phase::Applying) => Some(Phase::Waiting { deadline_ns }),
+            (Entry::Confirmed { unix_s }, Phase::Waiting { .. }) => Some(Phase::Confirmed { unix_s }),
+            (Entry::Reverting { .. }, Phase::Reverted { .. }) => None,
+            (Entry::Reverting { why, .. }, _) => Some(Phase::Reverting { why }),
+            (Entry::Ended { unix_s }, Phase::Reverting { why }) if all_reverted() => {
+                Some(Phase::Reverted { why: why.clone(), unix_s })
+            }
+            _ => None,
+        }
     }
 
     fn state(&self, step: usize) -> Result<&StepState, String> {
@@ -237,6 +214,37 @@ impl ChangeSet {
     pub(crate) fn at(&self, when: When) -> impl Iterator<Item = (usize, &Step, &StepState)> {
         let steps = self.begin.steps.iter().zip(&self.states).enumerate();
         steps.filter(move |(_, (step, _))| step.when == when).map(|(n, (step, state))| (n, step, state))
+    }
+}
+
+/// How far a change is after a line about it; `None` if that does not follow.
+fn next_state(state: &StepState, phase: &Phase, entry: Entry) -> Option<StepState> {
+    match (entry, state, phase) {
+        (
+            Entry::Writing { .. },
+            StepState::Planned | StepState::Writing,
+            Phase::Applying | Phase::Confirmed { .. },
+        ) => Some(StepState::Writing),
+        (Entry::Applied { made, .. }, StepState::Writing, _) => Some(StepState::Applied { made }),
+        (Entry::Undoing { .. }, StepState::Planned, _) | (_, StepState::Reverted { .. }, _) => None,
+        (Entry::Undoing { .. }, state, Phase::Reverting { .. }) => {
+            let before = match state {
+                StepState::Stuck { before, .. } | StepState::Undoing { before } => before.clone(),
+                other => Box::new(other.clone()),
+            };
+            Some(StepState::Undoing { before })
+        }
+        (Entry::Reverted { outcome, .. }, state, Phase::Reverting { .. }) => {
+            let before = match state {
+                StepState::Stuck { before, .. } => before.clone(),
+                other => Box::new(other.clone()),
+            };
+            Some(match outcome {
+                RevertOutcome::Failed { why } => StepState::Stuck { why, before },
+                outcome => StepState::Reverted { outcome },
+            })
+        }
+        _ => None,
     }
 }
 

@@ -33,8 +33,8 @@ pub(crate) fn revert(store: &mut Store, root: &ProcRoot, why: &str) -> Result<()
         Some(namespace) => namespace.find(same_boot)?,
         None => None,
     };
-    let host = Host { root, namespace: namespace.as_ref() };
     let lost = store.set.begin.namespace.is_some() && namespace.is_none();
+    let host = Host { root, namespace };
     let mut failed = false;
     for n in (0..store.set.begin.steps.len()).rev() {
         let (step, state) = (store.set.begin.steps[n].clone(), store.set.states[n].clone());

@@ -2,9 +2,8 @@
 
 use std::fs::File;
 
-use crate::change::Host;
-use crate::change_guard::{ChangeGuard, unfit};
-use crate::error::Error;
+use crate::change_guard::ChangeGuard;
+use crate::error::{Error, unfit};
 use crate::journal::{ChangeSet, Phase};
 use crate::new_set::NewSet;
 use crate::revert::revert;
@@ -65,8 +64,7 @@ impl<G: Post> ChangeTrial<G> {
         if self.made == made {
             return Ok(());
         }
-        let namespace = self.keeper.namespace(&self.store.set)?;
-        let host = Host { root: &self.keeper.root, namespace: namespace.as_ref() };
+        let host = self.keeper.host(&self.store.set)?;
         let set = &self.store.set;
         let mut steps: Vec<_> = set.begin.steps.iter().zip(&set.states).collect();
         if !made {

@@ -87,22 +87,14 @@ fn page(plan: &FastpathPlan) -> String {
     for left in &plan.left_out {
         let _ = writeln!(page, "  left out: {}: {}", line(&left.name), line(&left.why));
     }
-    let room = |number: u32| units::count(number);
-    let _ = match plan.carries_ipv6 {
-        true => writeln!(
-            page,
-            "room: {} connections of IPv4 and {} of IPv6, in {}",
-            room(wanted.connections),
-            room(wanted.connections6),
-            units::bytes(plan.memory_bytes)
-        ),
-        false => writeln!(
-            page,
-            "room: {} connections of IPv4, in {}",
-            room(wanted.connections),
-            units::bytes(plan.memory_bytes)
-        ),
-    };
+    let ipv6 = format!(" and {} of IPv6", units::count(wanted.connections6));
+    let _ = writeln!(
+        page,
+        "room: {} connections of IPv4{}, in {}",
+        units::count(wanted.connections),
+        if plan.carries_ipv6 { &ipv6 } else { "" },
+        units::bytes(plan.memory_bytes)
+    );
     let _ = writeln!(page, "a flow is carried after {} packets of one direction", wanted.packets);
     if !wanted.xdp.is_empty() {
         page.push_str(&driver_lines(&plan.drivers));

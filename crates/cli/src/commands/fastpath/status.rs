@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use weir_fastpath::{
-    AttachedBy, ChangeCount, Exclusion, ExclusionStore, Flow, Now, Reason, Top, Visit, leftovers,
+    AttachedBy, ChangeCount, Exclusion, ExclusionStore, Flow, Now, Reason, ReasonCount, Top, Visit, leftovers,
 };
 use weir_guard::{ChangeGuard, Phase};
 use weir_text::escape::line;
@@ -139,19 +139,15 @@ fn page(now: &Now) -> String {
         let changes: Vec<String> = now.changes.iter().map(of).collect();
         page.push_str(&weir_text::layout::paragraph("  because of ", 2, &changes.join(", "), WIDTH));
     }
-    let _ = writeln!(page, "\n{:>16} {:>20}  packets that came in", "packets", "bytes");
-    for count in &now.reasons {
-        let _ = writeln!(page, "{:>16} {:>20}  {}", count.packets, count.bytes, count.reason.words());
-    }
+    let mut counts = |head: &str, counts: &[ReasonCount]| {
+        let _ = writeln!(page, "\n{:>16} {:>20}  {head}", "packets", "bytes");
+        for count in counts {
+            let _ = writeln!(page, "{:>16} {:>20}  {}", count.packets, count.bytes, count.reason.words());
+        }
+    };
+    counts("packets that came in", &now.reasons);
     if !now.by_xdp.is_empty() {
-        let _ = writeln!(
-            page,
-            "\n{:>16} {:>20}  of them XDP saw first, and left all but the carried to tc",
-            "packets", "bytes"
-        );
-    }
-    for count in &now.by_xdp {
-        let _ = writeln!(page, "{:>16} {:>20}  {}", count.packets, count.bytes, count.reason.words());
+        counts("of them XDP saw first, and left all but the carried to tc", &now.by_xdp);
     }
     if !now.lessons.is_empty() {
         let _ = writeln!(page, "\n{:>16}  attempts to learn a flow", "number");
