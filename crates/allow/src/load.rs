@@ -1,7 +1,8 @@
 //! Loading, by whichever back end, and taking away.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
+use weir_guard::unix_s;
 use weir_text::order;
 
 use crate::kernel::Held;
@@ -70,9 +71,7 @@ pub fn load(policy: &Policy, id: &str, store: &Store, term: Term) -> Result<(), 
         }
     }
     let took_ms = begun.elapsed().as_millis() as u64;
-    // A clock before 1970 was never set.
-    let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs());
-    store.note(Loaded { unix_s, took_ms })
+    store.note(Loaded { unix_s: unix_s(), took_ms })
 }
 
 fn others(backend: Backend) -> impl Iterator<Item = Backend> {

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_netlink::conntrack::Tuple;
 
+use crate::Protocol;
 use crate::shared::{WeirDirection, WeirEntry};
 
 /// How packets of one direction of a flow leave.
@@ -65,6 +66,11 @@ pub(crate) fn words(address: IpAddr) -> [u32; 4] {
         IpAddr::V6(a) => words.iter_mut().zip(a.octets().chunks_exact(4)).for_each(|(w, b)| *w = word(b)),
     }
     words
+}
+
+/// The protocol of one direction: the programs know two.
+pub(crate) fn protocol(direction: &WeirDirection) -> Protocol {
+    if direction.protocol == 6 { Protocol::Tcp } else { Protocol::Udp }
 }
 
 /// Both ends of a tuple.

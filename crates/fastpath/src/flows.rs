@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::direction::{ends, tuple};
+use crate::direction::{ends, protocol, tuple};
 use crate::idle::ticks_since;
 use crate::options::RENEWALS_PER_SECOND;
 use crate::shared::{
@@ -95,7 +95,7 @@ impl Fastpath {
             }
             let (source, destination) = ends(&tuple(&direction));
             flows.push(Flow {
-                protocol: if direction.protocol == 6 { Protocol::Tcp } else { Protocol::Udp },
+                protocol: protocol(&direction),
                 source,
                 destination,
                 out: WayOut::of(&entry, direction.version, direction.protocol),

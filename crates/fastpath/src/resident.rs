@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 use weir_netlink::conntrack::{Conntrack, Entry, Status, Tuple};
 
+use crate::direction::ends;
 use crate::shared::WEIR_ENDED_S;
 use crate::store::{ExclusionStore, joined};
 use crate::top::{Counting, another};
@@ -246,14 +247,8 @@ impl Resident {
             ),
             other => other.words().into(),
         };
-        let end = |address: weir_netlink::conntrack::Address, port| SocketAddr::new(address.ip(), port);
-        Ok(Explained {
-            source: end(tuple.source, tuple.source_port),
-            destination: end(tuple.destination, tuple.destination_port),
-            reason,
-            why,
-            out,
-        })
+        let (source, destination) = ends(tuple);
+        Ok(Explained { source, destination, reason, why, out })
     }
 
     /// Why a flow is not in the table.

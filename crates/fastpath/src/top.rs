@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weir_text::order;
 
-use crate::direction::{ends, tuple};
+use crate::direction::{ends, protocol, tuple};
 use crate::shared::{WeirControl, WeirCount, WeirDirection};
 use crate::{Count, Error, Fastpath, Protocol, Reason, Result};
 
@@ -81,8 +81,8 @@ impl Counting {
         let counted: u64 = counts.iter().map(|(_, count)| count.packets).sum();
         let flow = |(direction, count): &(WeirDirection, WeirCount)| {
             let (source, destination) = ends(&tuple(direction));
-            let protocol = if direction.protocol == 6 { Protocol::Tcp } else { Protocol::Udp };
-            TopFlow { protocol, source, destination, packets: count.packets, bytes: count.bytes }
+            let (protocol, WeirCount { packets, bytes }) = (protocol(direction), *count);
+            TopFlow { protocol, source, destination, packets, bytes }
         };
         Ok(Top {
             window_s: window.as_secs_f64(),

@@ -23,11 +23,6 @@ impl Variant for Direct {
         Ok(())
     }
     fn expectation(&self, place: &Place) -> Expectation {
-        Expectation {
-            target: place.responder,
-            seen_source: Some(place.initiator),
-            hops: Some(0),
-            ports: None,
-        }
+        Expectation::untranslated(place, 0)
     }
 }

@@ -97,6 +97,13 @@ impl ExtraRules {
         needed.into_iter().filter(|(is, _)| *is).map(|(_, program)| program.to_owned()).collect()
     }
 
+    /// Returns those with the programs of a variant, each once.
+    pub(crate) fn programs_beside(&self, mut variant: Vec<String>, filter: Filter) -> Vec<String> {
+        let more = self.programs(filter).into_iter().filter(|program| program != nft::PROGRAM);
+        variant.extend(more);
+        variant
+    }
+
     /// Puts it onto the gateway. Rules and prefixes come in one transaction.
     pub(crate) fn apply(&self, filter: Filter, place: &Place, journal: &mut Journal) -> Result<(), Error> {
         if self.rules + self.prefixes > 0 {

@@ -71,11 +71,7 @@ impl Variant for NftStateless {
     fn programs(&self, role: Role) -> Vec<String> {
         match role {
             Role::Initiator => Vec::new(),
-            Role::Gateway => {
-                let mut programs = vec![nft::PROGRAM.to_owned()];
-                programs.extend(self.extra.programs(Filter::Nft).into_iter().filter(|p| p != nft::PROGRAM));
-                programs
-            }
+            Role::Gateway => self.extra.programs_beside(vec![nft::PROGRAM.to_owned()], Filter::Nft),
             Role::Responder => vec!["ip".into()],
         }
     }

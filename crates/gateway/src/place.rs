@@ -82,6 +82,14 @@ pub struct Expectation {
     pub ports: Option<RangeInclusive<u16>>,
 }
 
+impl Expectation {
+    /// The responder sees the initiator's own address, behind so many gateways.
+    pub(crate) fn untranslated(place: &Place, hops: u8) -> Self {
+        let (target, seen_source) = (place.responder, Some(place.initiator));
+        Expectation { target, seen_source, hops: Some(hops), ports: None }
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;

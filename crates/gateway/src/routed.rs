@@ -46,12 +46,7 @@ impl Variant for Routed {
         if role == Role::Gateway { self.extra.verify(Filter::Nft, place) } else { Ok(()) }
     }
     fn expectation(&self, place: &Place) -> Expectation {
-        Expectation {
-            target: place.responder,
-            seen_source: Some(place.initiator),
-            hops: Some(1),
-            ports: None,
-        }
+        Expectation::untranslated(place, 1)
     }
 }
 

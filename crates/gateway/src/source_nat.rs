@@ -104,13 +104,11 @@ impl<T: SourceNat> Variant for T {
         if role != Role::Gateway {
             return Vec::new();
         }
-        let mut programs = match self.filter() {
+        let programs = match self.filter() {
             Filter::Nft => vec![nft::PROGRAM.to_owned()],
             Filter::Iptables(backend) => backend.programs(),
         };
-        let more = self.options().extra.programs(self.filter());
-        programs.extend(more.into_iter().filter(|program| program != nft::PROGRAM));
-        programs
+        self.options().extra.programs_beside(programs, self.filter())
     }
     fn apply(&self, role: Role, place: &Place, journal: &mut Journal) -> Result<(), Error> {
         if role != Role::Gateway {

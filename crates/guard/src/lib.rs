@@ -52,6 +52,7 @@ pub use sentinel::{Role, Sentinel};
 pub use status::Status;
 pub use step::kill_point;
 pub use step_state::{RevertOutcome, StepNow, StepState};
+pub use time::unix_s;
 pub use timer::Backstop;
 pub use trial::ChangeTrial;
 pub use watch::{Metric, WatchedNumber, Worse};

@@ -10,6 +10,6 @@ pub(crate) fn boot_ns() -> u64 {
 }
 
 /// Seconds since 1970; 0 on a machine that believes to be before.
-pub(crate) fn unix_s() -> u64 {
+pub fn unix_s() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }

@@ -46,6 +46,20 @@ pub struct Found {
     links: Option<Links>,
 }
 
+impl Found {
+    /// One that cannot be a mapping.
+    fn unfit(
+        protocol: Option<Protocol>,
+        (published, container): (String, String),
+        by: &str,
+        why: &str,
+    ) -> Self {
+        let (mapping, link, links) = (None, None, None);
+        let (by, why_not) = (by.to_owned(), Some(why.to_owned()));
+        Found { protocol, published, container, by, mapping, link, why_not, links }
+    }
+}
+
 /// The planned mappings.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct PublishPlan {
@@ -204,15 +218,9 @@ impl<'a> Planner<'a> {
     }
 
     fn add(&mut self, rule: &Published, all: &[Published], found: &mut Vec<Found>) {
-        let unfit = |why: String, address: Option<IpAddr>| Found {
-            protocol: rule.protocol(),
-            published: shown_published(rule, address),
-            container: shown_container(rule),
-            by: rule.place.clone(),
-            mapping: None,
-            link: None,
-            why_not: Some(why),
-            links: None,
+        let unfit = |why: String, address: Option<IpAddr>| {
+            let ends = (shown_published(rule, address), shown_container(rule));
+            Found::unfit(rule.protocol(), ends, &rule.place, &why)
         };
         let (addresses, port, container) = match self.fixed(rule, all) {
             Ok(fixed) => fixed,
@@ -424,18 +432,10 @@ fn refuse_twice(found: &mut Vec<Found>) {
 }
 
 fn proxied(proxy: &Proxy) -> Found {
-    Found {
-        protocol: Some(proxy.protocol),
-        published: proxy.published.to_string(),
-        container: proxy.to.to_string(),
-        by: "docker-proxy".into(),
-        mapping: None,
-        link: None,
-        why_not: Some(
-            "only the userland proxy publishes it: without a rule, what is left to the kernel would not arrive".into(),
-        ),
-        links: None,
-    }
+    let why =
+        "only the userland proxy publishes it: without a rule, what is left to the kernel would not arrive";
+    let ends = (proxy.published.to_string(), proxy.to.to_string());
+    Found::unfit(Some(proxy.protocol), ends, "docker-proxy", why)
 }
 
 fn single(range: Option<std::ops::RangeInclusive<u16>>) -> Option<u16> {

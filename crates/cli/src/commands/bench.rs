@@ -131,15 +131,19 @@ fn tell(args: &BenchArgs, color: Color, scenario: &Scenario, run: &Run, folder: 
             print(&format!("\n{}", weir_cost::render::terminal(&answer, super::cost::columns())))?;
         }
     }
-    for (what, file) in [("record", "run.json"), ("report", "report.html")] {
+    tell_files(folder, &[("record", "run.json"), ("report", "report.html")]);
+    Ok(())
+}
+
+/// Names the files of a run that are there, also with --quiet: by default a part of the name is random.
+pub(crate) fn tell_files(folder: &Path, files: &[(&str, &str)]) {
+    for (what, file) in files {
         let path = folder.join(file);
         // On a full disk one of them may be missing.
         if path.exists() {
-            // Also with --quiet: by default a part of the name is random.
             eprintln!("{what}: {}", path.display());
         }
     }
-    Ok(())
 }
 
 /// 64 random bits. Keys of the standard library's hash maps come from the system's generator.

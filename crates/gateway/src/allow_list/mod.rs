@@ -180,16 +180,7 @@ impl Variant for AllowList {
     }
 
     fn expectation(&self, place: &Place) -> Expectation {
-        let hops = match self.hook {
-            Hook::Forward => 1,
-            Hook::Input => 0,
-        };
-        Expectation {
-            target: place.responder,
-            seen_source: Some(place.initiator),
-            hops: Some(hops),
-            ports: None,
-        }
+        Expectation::untranslated(place, if self.hook == Hook::Forward { 1 } else { 0 })
     }
 
     fn counts_at(&self) -> Role {

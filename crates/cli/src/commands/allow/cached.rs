@@ -1,8 +1,8 @@
 //! Lists out of the cache.
 
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use weir_guard::unix_s;
 use weir_lists::{Cache, Registry};
 use weir_prefix::{List, Selection};
 use weir_text::time::duration;
@@ -21,12 +21,6 @@ pub(super) fn folder(named: Option<&Path>) -> Result<Cache, Failure> {
     named.map_or_else(|| Cache::usual().map_err(Failure::usage), |path| Ok(Cache::at(path)))
 }
 
-/// Seconds since 1970.
-pub(super) fn now_s() -> u64 {
-    // A clock before 1970 was never set; everything is from its future then.
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs())
-}
-
 /// Adds the registries' files, and says how old they are.
 pub(super) fn add(list: &mut List, args: &ListArgs, selection: &Selection) -> Result<(), Failure> {
     let cache = folder(args.cache.as_deref())?;
@@ -36,7 +30,7 @@ pub(super) fn add(list: &mut List, args: &ListArgs, selection: &Selection) -> Re
         match cache.stored(&registry.file_name()).map_err(Failure::failed)? {
             None => missing.push(registry.name()),
             Some(stored) => {
-                ages.push((stored.age_s(now_s()), registry.name()));
+                ages.push((stored.age_s(unix_s()), registry.name()));
                 let name = stored.path.display().to_string();
                 add_bytes(list, &name, &stored.bytes, selection, args.skip_bad_lines)?;
             }

@@ -3,11 +3,10 @@
 use std::fmt::Write as _;
 
 use weir_allow::{Status, Store, status};
-use weir_guard::ChangeGuard;
+use weir_guard::{ChangeGuard, unix_s};
 use weir_text::time::duration;
 
 use super::apply::{BY, needs_root, place};
-use super::cached::now_s;
 use crate::args::allow::StatusArgs;
 use crate::commands::on_trial::trial_line;
 use crate::documents::{AllowStatus, Loaded, Policy, StatusSet, print_json};
@@ -72,7 +71,7 @@ fn loaded(found: &Status, top: usize) -> Loaded<'_> {
         id: &found.id,
         policy: found.policy.as_ref().map(Policy::of),
         since_unix_s: since,
-        age_s: since.map(|s| now_s().saturating_sub(s)),
+        age_s: since.map(|s| unix_s().saturating_sub(s)),
         took_ms: found.loaded.map(|l| l.took_ms),
         classes: &found.classes,
         established_packets: found.established_packets,
@@ -92,7 +91,7 @@ fn loaded_page(found: &Status, top: usize) -> String {
         }
     };
     if let Some(loaded) = found.loaded {
-        let ago = now_s().saturating_sub(loaded.unix_s);
+        let ago = unix_s().saturating_sub(loaded.unix_s);
         let _ = writeln!(page, "loaded {} ago, in {} ms", duration(ago as f64), loaded.took_ms);
     }
     let _ = match found.memory_bytes {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use weir_guard::unix_s;
 use weir_lists::{
     Cause, Checksum, Client, Error, Limits, Registry, Report, Rules, Size, Source, UpdateOutcome as Became,
 };
@@ -12,7 +13,7 @@ use weir_prefix::Selection;
 use weir_text::order;
 use weir_text::time::duration;
 
-use super::cached::{folder, now_s};
+use super::cached::folder;
 use crate::args::allow::UpdateArgs;
 use crate::documents::{Document, Kind, print_json};
 use crate::exit::{CommandResult, FAILED, Failure, MISSING, NOT_MET, USAGE};
@@ -27,13 +28,13 @@ pub(super) fn run(args: &UpdateArgs) -> CommandResult {
         Rules { force: args.force, max_age: args.max_age, countries, skip_bad_lines: args.skip_bad_lines };
     let mut tell = |report: &Report| tell(report, args.json);
     let reports = if args.offline {
-        let reports = offline(&cache, &sources, &rules, now_s());
+        let reports = offline(&cache, &sources, &rules, unix_s());
         reports.iter().for_each(&mut tell);
         reports
     } else {
         let limits = Limits { time: args.timeout, ..Limits::default() };
         let client = Client::new(args.ca.as_deref(), limits).map_err(|e| fail(&e, args))?;
-        update(&cache, &client, &sources, &rules, &now_s, &mut tell).map_err(|e| fail(&e, args))?
+        update(&cache, &client, &sources, &rules, &unix_s, &mut tell).map_err(|e| fail(&e, args))?
     };
     let countries = by_country(&reports);
     if args.json {

@@ -10,7 +10,7 @@ use super::lab;
 use super::saved::Saved;
 use crate::args::BenchArgs;
 use crate::args::nat::{LabGateway, NatLabArgs, NatPreset};
-use crate::commands::bench::run_name;
+use crate::commands::bench::{run_name, tell_files};
 use crate::documents::text;
 use crate::exit::{CommandResult, Failure};
 use crate::output::{Color, print, save};
@@ -29,13 +29,7 @@ pub(crate) fn run(args: &BenchArgs, color: Color) -> CommandResult {
     let tables = lab::measure(&lab_args)?;
     let kept = keep(&tables, &folder);
     lab::tell(&tables, &lab_args, color)?;
-    for (what, name) in [("result", RESULT), ("report", REPORT), ("packets", PACKETS)] {
-        let path = folder.join(name);
-        // On a full disk one of them may be missing.
-        if path.exists() {
-            eprintln!("{what}: {}", path.display());
-        }
-    }
+    tell_files(&folder, &[("result", RESULT), ("report", REPORT), ("packets", PACKETS)]);
     kept
 }
 

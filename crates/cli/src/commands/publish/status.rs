@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use weir_guard::{ChangeGuard, Phase, Status};
-use weir_publish::{Attachment, Pinned, PublishPlan, Request, Store, Wanted};
+use weir_publish::{Attachment, Pinned, PublishPlan, Request, Status as Counted, Store, Wanted};
 use weir_text::escape::line;
 
 use super::{BY, change};
@@ -157,17 +157,20 @@ fn kebab(name: &str) -> String {
     text
 }
 
+/// The counters by the names of directions and reasons.
+fn counts(counted: &Counted) -> Vec<Count> {
+    let of = counted.reasons.iter().map(|(direction, reason, count)| Count {
+        direction: kebab(&format!("{direction:?}")),
+        reason: kebab(&format!("{reason:?}")),
+        packets: count.packets,
+        bytes: count.bytes,
+    });
+    of.collect()
+}
+
 fn container(shown: &Shown) -> Container<'_> {
     let Shown { pinned, link, wrong } = shown;
-    let counts = pinned.counted.as_ref().map(|status| {
-        let of = status.reasons.iter().map(|(direction, reason, count)| Count {
-            direction: kebab(&format!("{direction:?}")),
-            reason: kebab(&format!("{reason:?}")),
-            packets: count.packets,
-            bytes: count.bytes,
-        });
-        of.collect()
-    });
+    let counts = pinned.counted.as_ref().map(counts);
     Container { link, attached: pinned.is_attached(), wrong, mappings: &pinned.mappings, counts }
 }
 
@@ -193,9 +196,8 @@ fn page(shown: &[Shown], wanted: Option<&Wanted>, missing: &[String]) -> String 
             continue;
         };
         let _ = writeln!(page, "  {:<9} {:<17} {:>14} {:>18}", "direction", "reason", "packets", "bytes");
-        for (direction, reason, count) in &counted.reasons {
-            let (direction, reason) = (kebab(&format!("{direction:?}")), kebab(&format!("{reason:?}")));
-            let _ = writeln!(page, "  {direction:<9} {reason:<17} {:>14} {:>18}", count.packets, count.bytes);
+        for Count { direction, reason, packets, bytes } in counts(counted) {
+            let _ = writeln!(page, "  {direction:<9} {reason:<17} {packets:>14} {bytes:>18}");
         }
     }
     for link in missing {
