@@ -8,6 +8,7 @@ use weir_netlink::Protocol;
 use weir_netlink::sock_diag::{self, Query, state};
 use weir_netlink::{RouteKind, Rtnetlink};
 use weir_sys::ProcRoot;
+use weir_text::order;
 
 use crate::policy::{Action, Policy};
 
@@ -113,7 +114,7 @@ fn is_judged(policy: &Policy, peer: &Peer) -> bool {
 
 fn interfaces(policy: &Policy) -> BTreeSet<u32> {
     let Ok(mut netlink) = Rtnetlink::open() else { return BTreeSet::new() };
-    policy.interfaces.iter().filter_map(|name| Some(netlink.interface(name).ok()?.index)).collect()
+    order::set(policy.interfaces.iter().filter_map(|name| Some(netlink.interface(name).ok()?.index)))
 }
 
 /// Whether the way to an address leads out by one of these interfaces, by which it is taken to come in as well; `None` where

@@ -12,6 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use weir_text::order;
 
 use crate::iptables::{self, Backend};
 use crate::nft::{self, Table};
@@ -252,7 +253,7 @@ impl Blocks {
         let own: Vec<Network> = place.addresses().map(|a| Network::of(a, width(place.family))).collect();
         let family = place.family;
         let taken: BTreeSet<u32> =
-            own.iter().chain(networks).filter_map(|n| n.blocks(family)).flatten().collect();
+            order::set(own.iter().chain(networks).filter_map(|n| n.blocks(family)).flatten());
         // 65535 is the greatest.
         let free = (0..count).filter(|block| !taken.contains(block)).map(|block| block as u16).collect();
         Blocks { family, free }

@@ -3,9 +3,8 @@
 //! clap's derive lets the one line of a subcommand's variant hide what its arguments' type says at length, so the pages
 //! are put in here, by the command's name. The man page is made from the same.
 
-use std::collections::BTreeMap;
-
 use clap::Command;
+use weir_text::order;
 
 mod fastpath;
 mod host;
@@ -34,7 +33,7 @@ const MISSING: (u8, &str) =
 
 /// The last paragraph of a page.
 fn codes(page: &Page) -> String {
-    let mut all: BTreeMap<u8, &str> = COMMON.into();
+    let mut all = order::map(COMMON);
     all.extend(page.codes.iter().copied());
     let all: Vec<String> = all.iter().map(|(code, meaning)| format!("{code} {meaning}")).collect();
     format!("Exit codes: {}.", all.join("; "))

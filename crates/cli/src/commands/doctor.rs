@@ -16,6 +16,7 @@ use weir_doctor::finding::Severity;
 use weir_doctor::{explain, explain_unexplained, list, render, since};
 use weir_sys::process::{Process, spawn};
 use weir_sys::{NetNs, Stop};
+use weir_text::order;
 use weir_tune::LARGEST_FINDINGS;
 
 use crate::args::{DoctorArgs, DoctorCommand, FailOn};
@@ -183,7 +184,7 @@ fn hidden(names: &[String]) -> Result<BTreeSet<Plane>, Failure> {
         serde_json::from_value(serde_json::Value::String(name.clone()))
             .map_err(|_| Failure::usage(format!("--hide {name}: unknown evidence source")))
     };
-    names.iter().map(plane).collect()
+    names.iter().map(plane).collect::<Result<Vec<_>, _>>().map(order::set)
 }
 
 fn stored(path: &Path) -> Result<Evidence, Failure> {

@@ -9,6 +9,7 @@ use weir_filter::{Class, Compiled, Filter};
 use weir_prefix::export;
 use weir_record::{Unit, VariantFact};
 use weir_sys::NetNs;
+use weir_text::order;
 
 use super::held::{refused, remove_ipset};
 use super::rules::{self, ACTIONS, SET};
@@ -95,7 +96,7 @@ fn kernel_bytes() -> Option<f64> {
 
 fn median(values: &[f64]) -> Option<f64> {
     let mut values = values.to_vec();
-    values.sort_by(f64::total_cmp);
+    order::by(&mut values, f64::total_cmp);
     let upper = *values.get(values.len() / 2)?;
     let lower = *values.get(values.len().checked_sub(1)? / 2)?;
     Some((lower + upper) / 2.0)

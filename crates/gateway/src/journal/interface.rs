@@ -1,9 +1,8 @@
 //! Changes of interfaces: an offload, and where received packets are handled.
 
-use std::collections::BTreeMap;
-
 use weir_netlink::ethtool::{Ethtool, is_meant};
 use weir_sys::{NetNs, rps};
+use weir_text::order;
 
 use super::{Change, Journal};
 use crate::Error;
@@ -69,7 +68,7 @@ fn is_on(interface: &str, feature: &str) -> Result<Option<bool>, Error> {
 }
 
 fn switch(interface: &str, feature: &str, on: bool) -> Result<(), Error> {
-    Ok(Ethtool::open()?.set(interface, &BTreeMap::from([(feature.to_owned(), on)]))?)
+    Ok(Ethtool::open()?.set(interface, &order::map([(feature.to_owned(), on)]))?)
 }
 
 /// The mask of cores that an interface's packets are handed to.

@@ -79,7 +79,7 @@ fn fail(error: &Error, args: &UpdateArgs) -> Failure {
 /// Returns the sources to fetch.
 fn sources(args: &UpdateArgs) -> Result<Vec<Source>, Failure> {
     let chosen = order::set(args.registries.iter().copied());
-    let all: BTreeSet<Registry> = Registry::ALL.into();
+    let all = order::set(Registry::ALL);
     let mut sources = Vec::new();
     for url in &args.from {
         if url.contains("{registry}") {

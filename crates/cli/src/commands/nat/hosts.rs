@@ -1,6 +1,5 @@
 //! `weir nat check` and `weir nat ports` between two hosts, either of which may be another than this one.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
@@ -10,6 +9,7 @@ use weir_agent::transport::Options;
 use weir_agent::{Answer, Error, HostAddress, Remote, Task, Transport};
 use weir_probe::Key;
 use weir_sys::Stop;
+use weir_text::order;
 
 use super::served::{self, BEYOND, whole_minutes};
 use crate::args::nat::{HostsArgs, NatCheckArgs, NatPortsArgs, VersionArgs};
@@ -129,7 +129,7 @@ impl<'a> Ends<'a> {
         arguments.extend(hosts.addresses.iter().flat_map(|a| ["--nat-address".to_owned(), a.to_string()]));
         let task = RunTask {
             arguments,
-            environment: BTreeMap::from([(KEY_VARIABLE.to_owned(), key.clone())]),
+            environment: order::map([(KEY_VARIABLE.to_owned(), key.clone())]),
             serves: Some("serving".to_owned()),
         };
         step(|| format!("starts weir serve on {to}"));
@@ -174,7 +174,7 @@ impl<'a> Ends<'a> {
         arguments.extend(ask.words.iter().map(String::as_str));
         arguments.extend(ask.version.ipv4.then_some("-4").or(ask.version.ipv6.then_some("-6")));
         arguments.extend(is_quiet().then_some("--quiet").or(is_verbose().then_some("--verbose")));
-        let mut environment = BTreeMap::from([("COLUMNS".to_owned(), width().to_string())]);
+        let mut environment = order::map([("COLUMNS".to_owned(), width().to_string())]);
         environment.extend(key.map(|key| (KEY_VARIABLE.to_owned(), key)));
         let arguments = arguments.into_iter().map(str::to_owned).collect();
         let agent = agent(host, self.sudo)?;

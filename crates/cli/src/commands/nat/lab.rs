@@ -1,6 +1,5 @@
 //! `weir nat lab`: gateways of the lab, each between two ends of the experiments.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::ops::RangeInclusive;
@@ -24,6 +23,7 @@ use weir_nat::{Ends, Observations, Published, Table, measure_from};
 use weir_report::requirements::requirements_terminal;
 use weir_sys::privilege::Privilege;
 use weir_sys::{ProcRoot, Stop};
+use weir_text::order;
 use weir_text::time::duration;
 
 use super::document::{Measured, NatTables};
@@ -147,7 +147,7 @@ fn prepare_privilege() -> CommandResult {
 /// All gateways at once: each waits for its mappings to end most of the time.
 fn measure_all(wanted: &[LabGateway], args: &NatLabArgs, stop: &Stop) -> Result<NatTables, Failure> {
     let limits = args.limits();
-    let sysctls = args.sysctls.iter().cloned().collect();
+    let sysctls = order::map(args.sysctls.iter().cloned());
     let circumstances = Circumstances { ipv6: args.ipv6, sysctls, ..Circumstances::of(limits)? };
     let file = args.progress.as_ref();
     let file = file.map(|path| ProgressFile::open(path, circumstances.clone(), limits)).transpose()?;
@@ -201,13 +201,10 @@ fn measure_in_lab(
     };
     let timers = duration(timers.as_secs_f64());
     note(&format!("measures {}; the timers take {timers}", count(gateways.len())));
-    let sysctls = args.sysctls.iter().cloned().collect();
+    let sysctls = order::map(args.sysctls.iter().cloned());
     let family = if args.ipv6 { Family::Ipv6 } else { Family::Ipv4 };
-    let options = LabOptions {
-        family,
-        sysctls: BTreeMap::from([(LabRole::Gateway, sysctls)]),
-        ..LabOptions::default()
-    };
+    let options =
+        LabOptions { family, sysctls: order::map([(LabRole::Gateway, sysctls)]), ..LabOptions::default() };
     let specs: Vec<SiteSpec> = gateways.iter().map(|which| site_of(*which)).collect();
     let lab = Lab::build(&format!("nat-{}", std::process::id()), &options, &specs)?;
     Ok(std::thread::scope(|scope| {

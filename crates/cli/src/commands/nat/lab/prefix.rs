@@ -1,9 +1,8 @@
 //! Gateways that translate prefixes of IPv6, by the rules that an administrator would write.
 
-use std::collections::BTreeMap;
-
 use weir_gateway::Role;
 use weir_gateway::custom::Custom;
+use weir_text::order;
 
 /// The network of the inside hosts, and the outside one that stands for it.
 const PREFIXES: &str = "near=${WEIR_INITIATOR%::*}::/64 far=${WEIR_SPARE_OUTSIDE%::*}::/64";
@@ -33,7 +32,7 @@ pub(super) fn by_ip6tables() -> Custom {
 
 fn custom(describe: &str, apply: &[&str], remove: &[&str]) -> Custom {
     let on_gateway =
-        |lines: &[&str]| BTreeMap::from([(Role::Gateway, lines.iter().map(|l| (*l).to_owned()).collect())]);
+        |lines: &[&str]| order::map([(Role::Gateway, lines.iter().map(|l| (*l).to_owned()).collect())]);
     Custom {
         describe: describe.to_owned(),
         apply: on_gateway(apply),
