@@ -5,7 +5,7 @@ use serde::Serialize;
 use weir_stats::loss;
 
 /// Some of a number of segments.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Fraction {
     /// How many.
     pub segments: u64,

@@ -58,7 +58,7 @@ pub(crate) struct NetworkSum {
 }
 
 /// The flows of one network.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Network {
     /// Address and prefix length, or the name of `--names`; null for all, and for those beyond the bound.
     pub network: Option<String>,
@@ -138,7 +138,7 @@ impl Grouping {
         sum.flows += 1;
         sum.connections += u64::from(flow.connections);
         if is(flow, shared::WEIR_IS_OPENING) {
-            sum.unanswered_syns += client.syns;
+            sum.unanswered_syns += client.side.syns;
         }
         sum.client.add(&client);
         sum.server.add(&server);
@@ -174,7 +174,7 @@ impl Grouping {
 impl NetworkSum {
     /// Bytes of both sides.
     pub(crate) fn bytes(&self) -> u64 {
-        self.client.bytes + self.server.bytes + self.udp.bytes()
+        self.client.side.bytes + self.server.side.bytes + self.udp.bytes()
     }
 
     pub(crate) fn merge(&mut self, other: &NetworkSum) {

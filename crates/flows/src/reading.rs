@@ -18,7 +18,7 @@ use crate::udp::UdpFlow;
 const PATIENCE_NS: u64 = 3_000_000_000;
 
 /// Everything that was seen since the beginning.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Reading {
     /// Interfaces whose incoming packets are watched.
     pub interfaces: Vec<String>,
@@ -66,28 +66,7 @@ pub struct Reading {
 impl Reading {
     /// A reading of nothing.
     pub fn empty() -> Self {
-        Reading {
-            interfaces: Vec::new(),
-            seconds: 0.0,
-            sample_share: 1.0,
-            packet_ns: None,
-            core_share: None,
-            core_budget: None,
-            budget_unknown: None,
-            capacity: 0,
-            udp_capacity: 0,
-            flows_now: 0,
-            flows_over: 0,
-            udp_flows_now: 0,
-            udp_flows_over: 0,
-            not_tracked: NotTracked::default(),
-            all: NetworkSum::default().report(None),
-            networks_in_all: 0,
-            networks: Vec::new(),
-            flows: Vec::new(),
-            udp_flows: Vec::new(),
-            icmp_errors: Vec::new(),
-        }
+        Reading { sample_share: 1.0, all: NetworkSum::default().report(None), ..Reading::default() }
     }
 }
 
@@ -177,6 +156,20 @@ pub enum FlowState {
     Reset,
 }
 
+impl FlowState {
+    /// In words for people.
+    pub fn word(self) -> &'static str {
+        match self {
+            FlowState::Opening => "opening",
+            FlowState::Unanswered => "unanswered",
+            FlowState::Open => "open",
+            FlowState::OneWay => "one way",
+            FlowState::Ended => "ended",
+            FlowState::Reset => "reset",
+        }
+    }
+}
+
 /// A TCP flow.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Flow {
@@ -254,6 +247,15 @@ impl Flow {
     /// A flow of which nothing was seen.
     pub fn empty() -> Self {
         Flow::of(&WeirFlow::zeroed(), &BTreeMap::new(), 0)
+    }
+
+    /// Its state in words for people; of a reset flow with the side that did it.
+    pub fn state_words(&self) -> &'static str {
+        match self.state {
+            FlowState::Reset if self.server_side.resets > 0 => "reset by server",
+            FlowState::Reset => "reset by client",
+            state => state.word(),
+        }
     }
 
     /// Bytes of both sides.

@@ -70,16 +70,9 @@ fn network_row(network: &Network, wide: bool) -> Vec<String> {
 }
 
 fn flow_row(flow: &Flow, wide: bool) -> Vec<String> {
-    let state = match flow.state {
-        FlowState::Open => "",
-        FlowState::Opening => " opening",
-        FlowState::Unanswered => " unanswered",
-        FlowState::OneWay => " one way",
-        FlowState::Ended => " ended",
-        FlowState::Reset if flow.server_side.resets > 0 => " reset by server",
-        FlowState::Reset => " reset by client",
-    };
-    let mut row = vec![format!("{} > {}{state}", flow.client, flow.server), units::bytes(flow.bytes())];
+    let state = if flow.state == FlowState::Open { "" } else { flow.state_words() };
+    let name = format!("{} > {} {state}", flow.client, flow.server);
+    let mut row = vec![name.trim_end().to_owned(), units::bytes(flow.bytes())];
     row.push(BusierLimit::of(&flow.client_side, &flow.server_side).words());
     row.extend(path(&flow.client_side, &flow.server_side, wide));
     row
@@ -95,6 +88,14 @@ fn table(page: &mut Page, own: &[&str], mut rows: Vec<Vec<String>>, width: usize
             row.drain(1..own.len());
         }
     }
+    fitted(page, &head, rows, width);
+}
+
+/// The same of any columns; without rows nothing.
+fn fitted(page: &mut Page, head: &[&str], mut rows: Vec<Vec<String>>, width: usize) {
+    if rows.is_empty() {
+        return;
+    }
     let widest = |n: usize| {
         let cells = rows.iter().map(|row| row[n].chars().count());
         cells.chain([head[n].chars().count()]).max().unwrap_or(0) + GAP
@@ -106,7 +107,7 @@ fn table(page: &mut Page, own: &[&str], mut rows: Vec<Vec<String>>, width: usize
         row[0] = ellipsis(&row[0], room);
     }
     page.gap();
-    page.matrix(&head, &rows);
+    page.matrix(head, &rows);
 }
 
 /// ICMP errors about flows by sender and kind.
@@ -196,13 +197,9 @@ pub fn render(reading: &Reading, terminal: Terminal) -> String {
         let wide = width >= WIDE;
         let networks = reading.networks.iter().filter(|n| n.flows > 0);
         let networks: Vec<_> = networks.map(|n| network_row(n, wide)).collect();
-        if !networks.is_empty() {
-            table(&mut page, &["network", "flows", "bytes", "limit"], networks, width);
-        }
+        table(&mut page, &["network", "flows", "bytes", "limit"], networks, width);
         let flows: Vec<_> = reading.flows.iter().map(|f| flow_row(f, wide)).collect();
-        if !flows.is_empty() {
-            table(&mut page, &["flow", "bytes", "limit"], flows, width);
-        }
+        table(&mut page, &["flow", "bytes", "limit"], flows, width);
         udp::tables(&mut page, reading, width);
         icmp_errors(&mut page, reading);
     }

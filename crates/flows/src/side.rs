@@ -8,7 +8,7 @@ use crate::limits::{Limits, Waits};
 use crate::shared::{self, WeirFlow, WeirSide};
 
 /// Round trips between this host and one side, or times from queries to their answers.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct RoundTrips {
     /// The smallest one, ns.
     pub smallest_ns: Option<u64>,
@@ -101,20 +101,11 @@ pub(crate) fn lost_behind(side: &WeirSide) -> Counts {
 }
 
 /// Sums over one side of a flow, or of several.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct SideSum {
-    pub(crate) bytes: u64,
-    pub(crate) packets: u64,
-    pub(crate) segments: u64,
-    reordered: u64,
-    needless: u64,
-    bypassed: u64,
-    unjudged: u64,
-    pub(crate) syns: u64,
-    resets: u64,
-    zero_windows: u64,
+    /// All that adds up by itself; the rest is filled in by [`SideSum::report`].
+    pub(crate) side: Side,
     shut: u64,
-    marked: u64,
     waits: Waits,
     trips: Trips,
     /// For each flow.
@@ -128,18 +119,21 @@ impl SideSum {
         let (side, other) = (&flow.sides[number], &flow.sides[1 - number]);
         let some = |counts: Counts| if counts.of > 0 { vec![counts] } else { Vec::new() };
         SideSum {
-            bytes: side.bytes,
-            packets: side.packets,
-            segments: side.segments,
-            reordered: side.reordered,
-            needless: side.needless,
-            bypassed: side.bypassed,
-            unjudged: side.unjudged,
-            syns: side.syns,
-            resets: side.resets,
-            zero_windows: side.zero_windows,
+            side: Side {
+                bytes: side.bytes,
+                packets: side.packets,
+                segments: side.segments,
+                reordered: side.reordered,
+                needless: side.needless,
+                bypassed: side.bypassed,
+                unjudged: side.unjudged,
+                syns: side.syns,
+                resets: side.resets,
+                zero_windows: side.zero_windows,
+                congestion_marks: side.marked,
+                ..Side::default()
+            },
             shut: side.shut,
-            marked: side.marked,
             waits: Waits::of(flow, number, now),
             trips: Trips::of(&side.trips, side.last),
             lost_from: some(lost_before(side)),
@@ -148,18 +142,19 @@ impl SideSum {
     }
 
     pub(crate) fn add(&mut self, other: &SideSum) {
-        self.bytes += other.bytes;
-        self.packets += other.packets;
-        self.segments += other.segments;
-        self.reordered += other.reordered;
-        self.needless += other.needless;
-        self.bypassed += other.bypassed;
-        self.unjudged += other.unjudged;
-        self.syns += other.syns;
-        self.resets += other.resets;
-        self.zero_windows += other.zero_windows;
+        let (side, its) = (&mut self.side, &other.side);
+        side.bytes += its.bytes;
+        side.packets += its.packets;
+        side.segments += its.segments;
+        side.reordered += its.reordered;
+        side.needless += its.needless;
+        side.bypassed += its.bypassed;
+        side.unjudged += its.unjudged;
+        side.syns += its.syns;
+        side.resets += its.resets;
+        side.zero_windows += its.zero_windows;
+        side.congestion_marks += its.congestion_marks;
         self.shut += other.shut;
-        self.marked += other.marked;
         self.waits.add(&other.waits);
         self.trips.add(&other.trips);
         self.lost_from.extend(&other.lost_from);
@@ -178,28 +173,18 @@ impl SideSum {
 
     pub(crate) fn report(&self) -> Side {
         Side {
-            bytes: self.bytes,
-            packets: self.packets,
-            segments: self.segments,
             round_trips: self.trips.report(),
             lost_from: Fraction::over(&self.lost_from),
             lost_to: Fraction::over(&self.lost_to),
-            reordered: self.reordered,
-            needless: self.needless,
-            bypassed: self.bypassed,
-            unjudged: self.unjudged,
-            syns: self.syns,
-            resets: self.resets,
-            zero_windows: self.zero_windows,
             zero_window_seconds: self.shut as f64 / 1e9,
-            congestion_marks: self.marked,
             limits: self.waits.report(),
+            ..self.side.clone()
         }
     }
 }
 
 /// One side, and the way between it and this host.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Side {
     /// Bytes of IP packets that it sent, as they came in.
     pub bytes: u64,

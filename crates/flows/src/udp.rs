@@ -27,6 +27,17 @@ pub enum UdpKind {
     Other,
 }
 
+impl UdpKind {
+    /// One word for people.
+    pub fn word(self) -> &'static str {
+        match self {
+            UdpKind::Dns => "DNS",
+            UdpKind::Quic => "QUIC",
+            UdpKind::Other => "other",
+        }
+    }
+}
+
 /// State of a UDP flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -41,6 +52,19 @@ pub enum UdpState {
     Silent,
     /// Packets of one side alone pass here: this host is the other one, or the way back is another one.
     OneWay,
+}
+
+impl UdpState {
+    /// In words for people.
+    pub fn word(self) -> &'static str {
+        match self {
+            UdpState::Waiting => "waiting",
+            UdpState::Unanswered => "unanswered",
+            UdpState::Open => "open",
+            UdpState::Silent => "silent",
+            UdpState::OneWay => "one way",
+        }
+    }
 }
 
 /// A UDP flow.
@@ -92,7 +116,7 @@ pub struct UdpSide {
 }
 
 /// UDP of a network, or of all.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Udp {
     /// Flows, with those that are over.
     pub flows: u64,
@@ -113,7 +137,7 @@ pub struct Udp {
 }
 
 /// Queries to port 53, and their answers. An answer belongs to the query of the same client, port and identification.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Dns {
     /// Queries, each once.
     pub queries: u64,
@@ -146,20 +170,16 @@ pub struct Dns {
 /// Sums of [`Dns`].
 #[derive(Debug, Clone, Default)]
 struct DnsSum {
-    counts: [u64; 11],
-    unanswered: u64,
+    /// All but the times.
+    dns: Dns,
     times: Trips,
 }
 
 /// Sums over UDP flows.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct UdpSum {
-    flows: u64,
-    unanswered_flows: u64,
-    silent_flows: u64,
-    quic_flows: u64,
-    quic_bytes: u64,
-    sides: [UdpSide; 2],
+    /// All but DNS.
+    udp: Udp,
     dns: DnsSum,
 }
 
@@ -187,64 +207,49 @@ impl DnsSum {
         let asked = || dns.waiting.iter().filter(|q| q.at > 0);
         let late = asked().filter(|q| now.saturating_sub(q.at) > shared::WEIR_DNS_PATIENCE).count() as u64;
         let waiting = asked().count() as u64 - late;
-        let (unanswered, unjudged) = (dns.unanswered + late, dns.unjudged);
+        let (unanswered, unjudged, times) =
+            (dns.unanswered + late, dns.unjudged, Trips::of(&dns.times, last));
         let (unanswered, waiting, unjudged) = match one_way {
             true => (0, 0, unjudged + unanswered + waiting),
             false => (unanswered, waiting, unjudged),
         };
-        let counts = [
-            dns.queries,
-            dns.repeated,
-            dns.answers,
+        let dns = Dns {
+            queries: dns.queries,
+            repeated: dns.repeated,
+            answers: dns.answers,
+            unanswered,
             waiting,
             unjudged,
-            dns.unasked,
-            dns.servfail,
-            dns.nxdomain,
-            dns.refused,
-            dns.other_failure,
-            dns.truncated,
-        ];
-        DnsSum { counts, unanswered, times: Trips::of(&dns.times, last) }
+            unasked: dns.unasked,
+            servfail: dns.servfail,
+            nxdomain: dns.nxdomain,
+            refused: dns.refused,
+            other_failures: dns.other_failure,
+            truncated: dns.truncated,
+            ..Dns::default()
+        };
+        DnsSum { dns, times }
     }
 
     fn add(&mut self, other: &DnsSum) {
-        for (mine, its) in self.counts.iter_mut().zip(other.counts) {
-            *mine += its;
-        }
-        self.unanswered += other.unanswered;
+        let (dns, its) = (&mut self.dns, &other.dns);
+        dns.queries += its.queries;
+        dns.repeated += its.repeated;
+        dns.answers += its.answers;
+        dns.unanswered += its.unanswered;
+        dns.waiting += its.waiting;
+        dns.unjudged += its.unjudged;
+        dns.unasked += its.unasked;
+        dns.servfail += its.servfail;
+        dns.nxdomain += its.nxdomain;
+        dns.refused += its.refused;
+        dns.other_failures += its.other_failures;
+        dns.truncated += its.truncated;
         self.times.add(&other.times);
     }
 
     fn report(&self) -> Dns {
-        let [
-            queries,
-            repeated,
-            answers,
-            waiting,
-            unjudged,
-            unasked,
-            servfail,
-            nxdomain,
-            refused,
-            other_failures,
-            truncated,
-        ] = self.counts;
-        Dns {
-            queries,
-            repeated,
-            answers,
-            unanswered: self.unanswered,
-            waiting,
-            unjudged,
-            unasked,
-            servfail,
-            nxdomain,
-            refused,
-            other_failures,
-            truncated,
-            times: self.times.report(),
-        }
+        Dns { times: self.times.report(), ..self.dns.clone() }
     }
 }
 
@@ -280,48 +285,41 @@ fn state(flow: &WeirUdpFlow, own: &BTreeSet<IpAddr>, now: u64) -> UdpState {
 
 impl UdpSum {
     pub(crate) fn bytes(&self) -> u64 {
-        self.sides.iter().map(|side| side.bytes).sum()
+        self.udp.bytes()
     }
 
     pub(crate) fn add_flow(&mut self, flow: &WeirUdpFlow, own: &BTreeSet<IpAddr>, now: u64) {
         let state = state(flow, own, now);
-        let sides = [0, 1].map(|n| UdpSide::of(&flow.sides[n]));
+        let [client_side, server_side] = [0, 1].map(|n| UdpSide::of(&flow.sides[n]));
         let quic = kind(flow) == UdpKind::Quic;
-        self.add(&UdpSum {
+        let udp = Udp {
             flows: 1,
             unanswered_flows: u64::from(state == UdpState::Unanswered),
             silent_flows: u64::from(state == UdpState::Silent),
             quic_flows: u64::from(quic),
-            quic_bytes: if quic { sides[0].bytes + sides[1].bytes } else { 0 },
-            sides,
-            dns: DnsSum::of(&flow.dns, state == UdpState::OneWay, flow.last, now),
-        });
+            quic_bytes: if quic { client_side.bytes + server_side.bytes } else { 0 },
+            client_side,
+            server_side,
+            ..Udp::default()
+        };
+        let dns = DnsSum::of(&flow.dns, state == UdpState::OneWay, flow.last, now);
+        self.add(&UdpSum { udp, dns });
     }
 
     pub(crate) fn add(&mut self, other: &UdpSum) {
-        self.flows += other.flows;
-        self.unanswered_flows += other.unanswered_flows;
-        self.silent_flows += other.silent_flows;
-        self.quic_flows += other.quic_flows;
-        self.quic_bytes += other.quic_bytes;
-        for (mine, its) in self.sides.iter_mut().zip(&other.sides) {
-            mine.add(its);
-        }
+        let (udp, its) = (&mut self.udp, &other.udp);
+        udp.flows += its.flows;
+        udp.unanswered_flows += its.unanswered_flows;
+        udp.silent_flows += its.silent_flows;
+        udp.quic_flows += its.quic_flows;
+        udp.quic_bytes += its.quic_bytes;
+        udp.client_side.add(&its.client_side);
+        udp.server_side.add(&its.server_side);
         self.dns.add(&other.dns);
     }
 
     pub(crate) fn report(&self) -> Udp {
-        let [client_side, server_side] = self.sides;
-        Udp {
-            flows: self.flows,
-            unanswered_flows: self.unanswered_flows,
-            silent_flows: self.silent_flows,
-            quic_flows: self.quic_flows,
-            quic_bytes: self.quic_bytes,
-            client_side,
-            server_side,
-            dns: self.dns.report(),
-        }
+        Udp { dns: self.dns.report(), ..self.udp.clone() }
     }
 }
 

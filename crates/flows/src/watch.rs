@@ -81,8 +81,20 @@ fn now() -> u64 {
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
-fn is_gone(error: &weir_bpf::Error) -> bool {
-    error.raw_os_error() == Some(Errno::NODEV.raw_os_error())
+/// Attaches the program before all others. `None` where the interface `may_be_gone` since it was listed, and is.
+fn attach(program: &ProgramFd, link: &Link, may_be_gone: bool) -> Result<Option<Attached>> {
+    match attach_tcx_first(program, link.index, Direction::Ingress) {
+        Err(e) if may_be_gone && e.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => Ok(None),
+        attached => Ok(Some(attached?)),
+    }
+}
+
+/// Refuses an option that is no share.
+fn check_share(name: &str, share: f64) -> Result<()> {
+    if share > 0.0 && share <= 1.0 {
+        return Ok(());
+    }
+    Err(Error::Options(format!("{name}: {share} is not above 0 and up to 1")))
 }
 
 /// A number that no sender of packets can know: the hash, under random keys of the system, of nothing.
@@ -100,12 +112,8 @@ impl Watch {
         if !(1..=MOST_FLOWS).contains(&options.flows) {
             return Err(Error::Options(format!("flows: {} is not 1 to {MOST_FLOWS}", options.flows)));
         }
-        if !(options.share > 0.0 && options.share <= 1.0) {
-            return Err(Error::Options(format!("share: {} is not above 0 and up to 1", options.share)));
-        }
-        if let Some(budget) = options.budget.filter(|budget| !(*budget > 0.0 && *budget <= 1.0)) {
-            return Err(Error::Options(format!("budget: {budget} is not above 0 and up to 1")));
-        }
+        check_share("share", options.share)?;
+        options.budget.map_or(Ok(()), |budget| check_share("budget", budget))?;
         let udp_flows = if options.udp { (options.flows / 2).max(1) } else { 1 };
         let own = interfaces::addresses()?;
         let links = interfaces::choose(&options.interfaces)?;
@@ -135,13 +143,10 @@ impl Watch {
         let mut attached = BTreeMap::new();
         let mut interfaces = BTreeMap::new();
         for link in links {
-            match attach_tcx_first(&program, link.index, Direction::Ingress) {
-                Ok(one) => attached.insert(link.index, one),
-                // It went away since they were listed.
-                Err(e) if options.interfaces.is_empty() && is_gone(&e) => continue,
-                Err(e) => return Err(e.into()),
-            };
-            interfaces.insert(link.index, link.name);
+            if let Some(one) = attach(&program, &link, options.interfaces.is_empty())? {
+                attached.insert(link.index, one);
+                interfaces.insert(link.index, link.name);
+            }
         }
         Ok(Watch {
             table,
@@ -173,11 +178,8 @@ impl Watch {
         let program = self.object.program("flows_in")?;
         for link in links {
             if let Entry::Vacant(place) = self.attached.entry(link.index) {
-                match attach_tcx_first(&program, link.index, Direction::Ingress) {
-                    Ok(one) => place.insert(one),
-                    Err(e) if is_gone(&e) => continue,
-                    Err(e) => return Err(e.into()),
-                };
+                let Some(one) = attach(&program, &link, true)? else { continue };
+                place.insert(one);
                 changed = true;
             }
             self.interfaces.insert(link.index, link.name);

@@ -6,7 +6,6 @@ use weir_text::units::{self, Unit};
 
 use crate::history::{Ends, PARTS, Past, Tick};
 use crate::paint::{Text, bad, faint, rate, sparkline, time, warning};
-use crate::rows::state_word;
 use crate::view::View;
 
 /// Columns of a figure, of a sparkline and of the longest bar.
@@ -42,7 +41,7 @@ fn tuples(flow: &Flow) -> Vec<Text> {
     };
     let state = format!(
         "{}, {:.0} s old, idle for {:.1} s{}{}",
-        state_word(flow),
+        flow.state_words(),
         flow.age_seconds,
         flow.idle_seconds,
         if flow.seen_from_start { "" } else { ", began before the watch" },

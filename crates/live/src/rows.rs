@@ -87,18 +87,6 @@ impl Row {
     }
 }
 
-pub(crate) fn state_word(flow: &Flow) -> &'static str {
-    match flow.state {
-        FlowState::Open => "open",
-        FlowState::Opening => "opening",
-        FlowState::Unanswered => "unanswered",
-        FlowState::OneWay => "one way",
-        FlowState::Ended => "ended",
-        FlowState::Reset if flow.server_side.resets > 0 => "reset by server",
-        FlowState::Reset => "reset by client",
-    }
-}
-
 /// The host of a flow on the inside: the one whose address NAT hides, otherwise the client.
 pub(crate) fn inside(flow: &Flow) -> IpAddr {
     match flow.server_inside {
@@ -146,7 +134,7 @@ pub(crate) fn flow_row(flow: &Flow, history: &History) -> Row {
     let sockets = [Some(flow.client), Some(flow.server), flow.client_outside, flow.server_inside];
     let sockets = || sockets.iter().flatten();
     let mut searched: Vec<String> = sockets().map(|socket| socket.to_string()).collect();
-    searched.push(state_word(flow).to_owned());
+    searched.push(flow.state_words().to_owned());
     let interfaces = flow.client_interface.iter().chain(&flow.server_interface);
     searched.extend(interfaces.chain(&flow.network_name).map(|name| line(name).to_lowercase()));
     let limit = BusierLimit::of(client, server);
@@ -197,7 +185,7 @@ fn udp_row(flow: &UdpFlow, history: &History) -> Row {
     let sockets = [Some(flow.client), Some(flow.server), flow.client_outside, flow.server_inside];
     let sockets: Vec<_> = sockets.into_iter().flatten().collect();
     let mut searched: Vec<String> = sockets.iter().map(ToString::to_string).collect();
-    searched.push(format!("{} {}", udp::kind_word(flow.kind), udp::state_word(flow.state)).to_lowercase());
+    searched.push(format!("{} {}", flow.kind.word(), flow.state.word()).to_lowercase());
     let interfaces = flow.client_interface.iter().chain(&flow.server_interface);
     searched.extend(interfaces.chain(&flow.network_name).map(|name| line(name).to_lowercase()));
     let ends = (flow.client, flow.server);

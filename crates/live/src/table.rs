@@ -71,7 +71,7 @@ const MTU: Column = column("MTU", 7, Sort::Mtu, |row| {
 });
 const ERRORS: Column = column("errors", 10, Sort::Errors, |row| icmp(row, |one| units::count(one.packets)));
 const KIND: Column =
-    column("kind", 7, Sort::Name, |row| cell(row, |flow| plain(udp::kind_word(flow.kind).to_owned())));
+    column("kind", 7, Sort::Name, |row| cell(row, |flow| plain(flow.kind.word().to_owned())));
 const SILENCE_C: Column =
     column("silence c", 11, Sort::Silence, |row| cell(row, |flow| silence(&flow.client_side)));
 const SILENCE_S: Column =
@@ -186,13 +186,8 @@ pub(crate) fn words(row: &Row) -> String {
             one.meaning.words()
         );
     }
-    match row.state {
-        Some(FlowState::Opening) => text.push_str(", opening"),
-        Some(FlowState::Unanswered) => text.push_str(", unanswered"),
-        Some(FlowState::OneWay) => text.push_str(", one way"),
-        Some(FlowState::Ended) => text.push_str(", ended"),
-        Some(FlowState::Reset) => text.push_str(", reset"),
-        Some(FlowState::Open) | None => {}
+    if let Some(state) = row.state {
+        text.push_str(&format!(", {}", state.word()));
     }
     if row.limit.is_some_and(|limit| limit.limits.by.is_some()) {
         text.push_str(&format!(", {}", limit(row)));

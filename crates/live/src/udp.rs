@@ -13,24 +13,6 @@ pub(crate) fn seconds(value: f64) -> String {
     if value > 0.0 { units::quantity(Unit::Ns, value * 1e9, None) } else { "-".to_owned() }
 }
 
-pub(crate) fn kind_word(kind: UdpKind) -> &'static str {
-    match kind {
-        UdpKind::Dns => "DNS",
-        UdpKind::Quic => "QUIC",
-        UdpKind::Other => "other",
-    }
-}
-
-pub(crate) fn state_word(state: UdpState) -> &'static str {
-    match state {
-        UdpState::Waiting => "waiting",
-        UdpState::Unanswered => "unanswered",
-        UdpState::Open => "open",
-        UdpState::Silent => "silent",
-        UdpState::OneWay => "one way",
-    }
-}
-
 pub(crate) fn style(flow: &UdpFlow) -> Style {
     match flow.state {
         UdpState::Unanswered => bad(),
@@ -50,7 +32,7 @@ pub(crate) fn name(flow: &UdpFlow) -> String {
 
 /// Everything about a flow in one line.
 pub(crate) fn words(flow: &UdpFlow) -> String {
-    let mut text = format!("{}, {}, {}", name(flow), kind_word(flow.kind), state_word(flow.state));
+    let mut text = format!("{}, {}, {}", name(flow), flow.kind.word(), flow.state.word());
     for (side, who) in [(&flow.client_side, "client"), (&flow.server_side, "server")] {
         if side.longest_silence_seconds >= LONG {
             text.push_str(&format!(

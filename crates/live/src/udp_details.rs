@@ -7,7 +7,7 @@ use weir_text::units;
 use crate::details::{icmp_errors, network_name, over_time};
 use crate::history::Ends;
 use crate::paint::{Text, faint, rate, time};
-use crate::udp::{failures, kind_word, name, seconds, state_word};
+use crate::udp::{failures, name, seconds};
 use crate::view::View;
 
 /// Columns of the longest bar.
@@ -31,8 +31,8 @@ pub(crate) fn lines(view: &View, wanted: &Ends, width: usize) -> Vec<Text> {
     let pair = |name: &str, text: String| Text::plain(format!("{name:<18}{text}"));
     let state = format!(
         "{}, {}, {:.0} s old, idle for {:.1} s",
-        kind_word(flow.kind),
-        state_word(flow.state),
+        flow.kind.word(),
+        flow.state.word(),
         flow.age_seconds,
         flow.idle_seconds
     );

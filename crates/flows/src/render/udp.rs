@@ -1,10 +1,9 @@
 //! Tables of UDP.
 
-use weir_text::layout::{GAP, ellipsis};
 use weir_text::page::{Page, Tone};
 use weir_text::units::{self, Unit};
 
-use super::{NAME, time};
+use super::{fitted, time};
 use crate::reading::Reading;
 use crate::udp::{Dns, Udp, UdpFlow, UdpKind, UdpSide, UdpState};
 
@@ -14,37 +13,14 @@ const DNS: [&str; 7] = ["DNS", "queries", "half", "95 %", "no answer", "SERVFAIL
 /// UDP other than DNS, and DNS.
 pub(super) fn tables(page: &mut Page, reading: &Reading, width: usize) {
     let (dns, others): (Vec<_>, Vec<_>) = reading.udp_flows.iter().partition(|f| f.kind == UdpKind::Dns);
-    table(page, &FLOW, others.into_iter().map(flow_row).collect(), width);
+    fitted(page, &FLOW, others.into_iter().map(flow_row).collect(), width);
     let rows = dns.into_iter().filter_map(|flow| Some(dns_row(flow, flow.dns.as_ref()?)));
-    table(page, &DNS, rows.collect(), width);
-}
-
-fn table(page: &mut Page, head: &[&str], mut rows: Vec<Vec<String>>, width: usize) {
-    if rows.is_empty() {
-        return;
-    }
-    let widest = |n: usize| {
-        let cells = rows.iter().map(|row| row[n].chars().count());
-        cells.chain([head[n].chars().count()]).max().unwrap_or(0) + GAP
-    };
-    let room = width.saturating_sub(1 + (1..head.len()).map(widest).sum::<usize>()).max(NAME);
-    for row in &mut rows {
-        row[0] = ellipsis(&row[0], room);
-    }
-    page.gap();
-    page.matrix(head, &rows);
+    fitted(page, &DNS, rows.collect(), width);
 }
 
 /// Rates are those since its first packet.
 fn flow_row(flow: &UdpFlow) -> Vec<String> {
-    let state = match flow.state {
-        UdpState::Open => "",
-        UdpState::Waiting => " waiting",
-        UdpState::Unanswered => " unanswered",
-        UdpState::Silent => " silent",
-        UdpState::OneWay => " one way",
-    };
-    let kind = if flow.kind == UdpKind::Quic { "QUIC" } else { "other" };
+    let state = if flow.state == UdpState::Open { "" } else { flow.state.word() };
     let rate = |side: &UdpSide| match flow.age_seconds {
         // The rate of a single packet says nothing.
         age if age >= 1.0 => units::quantity(Unit::Bps, side.bytes as f64 * 8.0 / age, None),
@@ -56,8 +32,8 @@ fn flow_row(flow: &UdpFlow) -> Vec<String> {
     };
     let (client, server) = (&flow.client_side, &flow.server_side);
     vec![
-        format!("{} > {}{state}", flow.client, flow.server),
-        kind.to_owned(),
+        format!("{} > {} {state}", flow.client, flow.server).trim_end().to_owned(),
+        flow.kind.word().to_owned(),
         rate(client),
         rate(server),
         silence(client),
