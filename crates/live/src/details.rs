@@ -1,10 +1,11 @@
 //! The details of one flow: both tuples, both sides, round trips by length, and rates and losses over time.
 
-use weir_flows::{Flow, Fraction, IcmpErrors, Limiter, Limits, Side, end_of_bucket};
+use ratatui_core::style::Style;
+use weir_flows::{Fraction, IcmpErrors, Limiter, Limits, Side, end_of_bucket};
 use weir_text::escape::line;
 use weir_text::units::{self, Unit};
 
-use crate::history::{Ends, PARTS, Past, Tick};
+use crate::history::{Ends, PARTS, Past, Tick, ends};
 use crate::paint::{Text, bad, faint, rate, sparkline, time, warning};
 use crate::view::View;
 
@@ -15,30 +16,7 @@ const BAR: usize = 22;
 
 /// The lines of the page.
 pub(crate) fn lines(view: &View, wanted: &Ends, width: usize) -> Vec<Text> {
-    let Some(flow) = view.flow(wanted) else {
-        return vec![
-            Text::title(format!("{} > {}", wanted.0, wanted.1)),
-            Text { text: "The flow is over and has left the table.".to_owned(), style: faint() },
-        ];
-    };
-    let mut lines = tuples(flow);
-    lines.extend(flow.icmp_errors.as_ref().map(icmp_errors));
-    lines.extend(sides(&flow.client_side, &flow.server_side));
-    if let Some(past) = view.history.flow(wanted) {
-        lines.extend(over_time(past, width));
-    }
-    lines.extend(histogram(&flow.client_side, &flow.server_side));
-    lines
-}
-
-fn tuples(flow: &Flow) -> Vec<Text> {
-    let by = |name: &Option<String>| {
-        name.as_deref().map_or("not seen yet".to_owned(), |n| format!("by {}", line(n)))
-    };
-    let outside = match (flow.client_outside, flow.server_inside) {
-        (Some(client), Some(server)) => format!("{client} > {server}"),
-        _ => "no answer yet".to_owned(),
-    };
+    let Some(flow) = view.flow(wanted) else { return gone(wanted) };
     let state = format!(
         "{}, {:.0} s old, idle for {:.1} s{}{}",
         flow.state_words(),
@@ -50,31 +28,53 @@ fn tuples(flow: &Flow) -> Vec<Text> {
             n => format!(", {n} connections one after the other"),
         }
     );
-    let mut lines = vec![
-        Text::title(format!("{} > {}", flow.client, flow.server)),
-        Text::plain(format!("{:<18}{state}", "state")),
-        Text::plain(format!(
-            "{:<18}{} > {}, {}",
-            "the client's side",
-            flow.client,
-            flow.server,
-            by(&flow.client_interface)
-        )),
-        Text::plain(format!("{:<18}{outside}, {}", "the server's side", by(&flow.server_interface))),
-    ];
-    lines.extend(flow.network_name.as_deref().map(network_name));
+    let title = format!("{} > {}", flow.client, flow.server);
+    let outside = flow.client_outside.zip(flow.server_inside);
+    let names = [&flow.client_interface, &flow.server_interface, &flow.network_name];
+    let mut lines = tuples(title, state, ends(flow), outside, names, &flow.icmp_errors);
+    lines.extend(sides(&flow.client_side, &flow.server_side));
+    if let Some(past) = view.history.flow(wanted) {
+        lines.extend(over_time(past, width));
+    }
+    lines.extend(round_trips(&flow.client_side, &flow.server_side));
     lines
 }
 
-/// The name of the network that a flow is summed up with.
-pub(crate) fn network_name(name: &str) -> Text {
-    Text::plain(format!("{:<18}{}", "network", line(name)))
+/// The page of a flow that is no longer there.
+pub(crate) fn gone(wanted: &Ends) -> Vec<Text> {
+    vec![
+        Text::title(format!("{} > {}", wanted.0, wanted.1)),
+        Text { text: "The flow is over and has left the table.".to_owned(), style: faint() },
+    ]
 }
 
-/// The number of ICMP errors about a flow, and the latest one.
-pub(crate) fn icmp_errors(errors: &IcmpErrors) -> Text {
-    let text = format!("{:<18}{}, latest: {}", "ICMP errors", errors.count, errors.words());
-    Text { text, style: warning() }
+/// State, both tuples (that of the server once it has answered), the interfaces, the network's name, and ICMP errors of a flow.
+pub(crate) fn tuples(
+    title: String,
+    state: String,
+    (client, server): Ends,
+    outside: Option<Ends>,
+    [client_interface, server_interface, network]: [&Option<String>; 3],
+    errors: &Option<IcmpErrors>,
+) -> Vec<Text> {
+    let row = |name: &str, text: String| Text::plain(format!("{name:<18}{text}"));
+    let by = |name: &Option<String>| {
+        name.as_deref().map_or("not seen yet".to_owned(), |n| format!("by {}", line(n)))
+    };
+    let outside =
+        outside.map_or("no answer yet".to_owned(), |(client, server)| format!("{client} > {server}"));
+    let mut lines = vec![
+        Text::title(title),
+        row("state", state),
+        row("the client's side", format!("{client} > {server}, {}", by(client_interface))),
+        row("the server's side", format!("{outside}, {}", by(server_interface))),
+    ];
+    lines.extend(network.as_deref().map(|name| row("network", line(name))));
+    lines.extend(errors.as_ref().map(|errors| {
+        let text = format!("{}, latest: {}", errors.count, errors.words());
+        Text { style: warning(), ..row("ICMP errors", text) }
+    }));
+    lines
 }
 
 /// A counter of a side.
@@ -154,7 +154,7 @@ pub(crate) fn over_time(past: &Past, width: usize) -> Vec<Text> {
         lines.push(Text { text, style });
     };
     for (n, name) in ["client sends", "server sends"].into_iter().enumerate() {
-        row(name, &|tick| f64::from(tick.bps[n]), &rate, ratatui_core::style::Style::new());
+        row(name, &|tick| f64::from(tick.bps[n]), &rate, Style::new());
     }
     for (n, part) in PARTS.into_iter().enumerate() {
         if past.ticks().any(|tick| tick.lost[n] > 0) {
@@ -165,38 +165,40 @@ pub(crate) fn over_time(past: &Past, width: usize) -> Vec<Text> {
     lines
 }
 
-/// Round trips by length: a row for each bucket from the first to the last that has any.
-fn histogram(client: &Side, server: &Side) -> Vec<Text> {
-    let buckets = [&client.round_trips.buckets, &server.round_trips.buckets];
-    let used = |n: &usize| buckets.iter().any(|side| side.get(*n).is_some_and(|count| *count > 0));
-    let length = buckets[0].len().max(buckets[1].len());
-    let (Some(first), Some(last)) = ((0..length).find(used), (0..length).rev().find(used)) else {
-        return vec![Text { text: "no round trip was measured".to_owned(), style: faint() }];
-    };
-    let mut lines = vec![Text {
-        text: format!("{:<13} {:<width$} {}", "round trips", "client", "server", width = BAR + 9),
-        style: faint(),
-    }];
-    let most = buckets.map(|side| side.iter().copied().max().unwrap_or(0).max(1));
-    for n in first..=last {
-        let name = match n + 1 == length {
-            true => "longer".to_owned(),
-            false => format!("to {}", time(end_of_bucket(n))),
-        };
-        let mut text = format!("{name:>12}  ");
-        for (side, most) in buckets.iter().zip(most) {
-            let count = side.get(n).copied().unwrap_or(0);
-            let bar = "█".repeat((count as f64 / most as f64 * BAR as f64).ceil() as usize);
-            text.push_str(&format!("{bar}{:<width$}", number(count), width = BAR + 10 - bar.chars().count()));
-        }
-        lines.push(Text {
-            text: text.trim_end().to_owned(),
-            style: if n + 1 == length { bad() } else { ratatui_core::style::Style::new() },
-        });
+/// Round trips by length.
+fn round_trips(client: &Side, server: &Side) -> Vec<Text> {
+    let head = format!("{:<13} {:<width$} {}", "round trips", "client", "server", width = BAR + 9);
+    let sides = [&client.round_trips.buckets[..], &server.round_trips.buckets];
+    let lines = histogram(head, &sides, BAR, bad());
+    match lines.is_empty() {
+        true => vec![Text { text: "no round trip was measured".to_owned(), style: faint() }],
+        false => lines,
     }
-    lines
 }
 
-fn number(count: u64) -> String {
-    if count == 0 { String::new() } else { format!(" {}", units::count(count)) }
+/// Counts by length: a row for each bucket from the first to the last that a side has any in, with bars of up to `longest` columns.
+/// The bucket without an end has a style of its own.
+pub(crate) fn histogram(head: String, sides: &[&[u64]], longest: usize, open: Style) -> Vec<Text> {
+    let used = |n: &usize| sides.iter().any(|side| side.get(*n).is_some_and(|count| *count > 0));
+    let length = sides.iter().map(|side| side.len()).max().unwrap_or(0);
+    let (Some(first), Some(last)) = ((0..length).find(used), (0..length).rev().find(used)) else {
+        return Vec::new();
+    };
+    let mut lines = vec![Text { text: head, style: faint() }];
+    for n in first..=last {
+        let (name, style) = match n + 1 == length {
+            true => ("longer".to_owned(), open),
+            false => (format!("to {}", time(end_of_bucket(n))), Style::new()),
+        };
+        let mut text = format!("{name:>12}  ");
+        for side in sides {
+            let (most, count) =
+                (side.iter().copied().max().unwrap_or(0).max(1), side.get(n).copied().unwrap_or(0));
+            let bar = "█".repeat((count as f64 / most as f64 * longest as f64).ceil() as usize);
+            let number = if count == 0 { String::new() } else { format!(" {}", units::count(count)) };
+            text.push_str(&format!("{bar}{number:<width$}", width = longest + 10 - bar.chars().count()));
+        }
+        lines.push(Text { text: text.trim_end().to_owned(), style });
+    }
+    lines
 }

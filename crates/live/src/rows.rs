@@ -1,7 +1,7 @@
 //! Rows of the tables, and which of them a filter leaves.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use weir_flows::{
     BusierLimit, Flow, FlowState, Fraction, IcmpReporter, Limits, Network, Reading, Side, UdpFlow, UdpKind,
@@ -80,6 +80,43 @@ pub(crate) struct Row {
 }
 
 impl Row {
+    /// A row of which nothing but its subject is known.
+    fn new(of: Of, name: String) -> Self {
+        Row {
+            of,
+            name,
+            state: None,
+            flows: 0,
+            bytes: 0,
+            bps: 0.0,
+            rtt: [None; 2],
+            lost: [Fraction::default(); 4],
+            limit: None,
+            udp: None,
+            icmp: None,
+            searched: String::new(),
+            addresses: Vec::new(),
+        }
+    }
+
+    /// A filter finds the row of a flow by its ends, the words for its state, and the names of its interfaces and its network.
+    fn found_by(self, sockets: [Option<SocketAddr>; 4], words: &str, names: [&Option<String>; 3]) -> Self {
+        let sockets = || sockets.iter().flatten();
+        let mut searched: Vec<String> = sockets().map(ToString::to_string).collect();
+        searched.push(words.to_owned());
+        searched.extend(names.into_iter().flatten().map(|name| line(name).to_lowercase()));
+        let addresses = sockets().map(|socket| socket.ip()).collect();
+        Row { searched: searched.join(" "), addresses, ..self }
+    }
+
+    /// The row with its limit, by whose word a filter finds it, too.
+    fn limited(mut self, limit: BusierLimit) -> Self {
+        if let Some(by) = limit.limits.by {
+            self.searched = format!("{} {}", self.searched, by.word());
+        }
+        Row { limit: Some(limit), ..self }
+    }
+
     /// Lost between here and the client, or the server, in both directions.
     pub(crate) fn lost_at(&self, server: bool) -> Fraction {
         let [from_client, to_server, from_server, to_client] = &self.lost;
@@ -99,60 +136,38 @@ fn parts<'a>(client: &'a Side, server: &'a Side) -> [&'a Fraction; 4] {
     [&client.lost_from, &server.lost_to, &server.lost_from, &client.lost_to]
 }
 
-/// The text of a row with the word of its limit.
-fn with_limit(searched: String, limit: &BusierLimit) -> String {
-    match limit.limits.by {
-        Some(by) => format!("{searched} {}", by.word()),
-        None => searched,
-    }
-}
-
 fn network_row(network: &Network, history: &History) -> Row {
     let name = network.network.as_deref().map_or_else(|| "(others)".to_owned(), line);
     let (client, server) = (&network.client_side, &network.server_side);
     let address = name.split('/').next().and_then(|text| text.parse().ok());
-    let limit = BusierLimit::of(client, server);
     Row {
-        of: Of::Network(network.network.clone()),
-        state: None,
         flows: network.flows + network.udp.flows,
         bytes: network.bytes(),
         bps: history.network(&network.network),
         rtt: [client, server].map(|side| side.round_trips.smallest_ns),
         lost: parts(client, server).map(|part| *part),
-        limit: Some(limit),
-        udp: None,
-        icmp: None,
-        searched: with_limit(name.to_lowercase(), &limit),
+        searched: name.to_lowercase(),
         addresses: address.into_iter().collect(),
-        name,
+        ..Row::new(Of::Network(network.network.clone()), name)
     }
+    .limited(BusierLimit::of(client, server))
 }
 
 pub(crate) fn flow_row(flow: &Flow, history: &History) -> Row {
     let (client, server) = (&flow.client_side, &flow.server_side);
     let sockets = [Some(flow.client), Some(flow.server), flow.client_outside, flow.server_inside];
-    let sockets = || sockets.iter().flatten();
-    let mut searched: Vec<String> = sockets().map(|socket| socket.to_string()).collect();
-    searched.push(flow.state_words().to_owned());
-    let interfaces = flow.client_interface.iter().chain(&flow.server_interface);
-    searched.extend(interfaces.chain(&flow.network_name).map(|name| line(name).to_lowercase()));
-    let limit = BusierLimit::of(client, server);
+    let names = [&flow.client_interface, &flow.server_interface, &flow.network_name];
     Row {
-        of: Of::Flow(ends(flow)),
-        name: format!("{} > {}", flow.client, flow.server),
         state: (flow.state != FlowState::Open).then_some(flow.state),
         flows: 1,
         bytes: flow.bytes(),
         bps: history.flow(&ends(flow)).map_or(0.0, Past::bps),
         rtt: [client, server].map(|side| side.round_trips.smallest_ns),
         lost: parts(client, server).map(|part| *part),
-        limit: Some(limit),
-        udp: None,
-        icmp: None,
-        searched: with_limit(searched.join(" "), &limit),
-        addresses: sockets().map(|socket| socket.ip()).collect(),
+        ..Row::new(Of::Flow(ends(flow)), format!("{} > {}", flow.client, flow.server))
     }
+    .found_by(sockets, flow.state_words(), names)
+    .limited(BusierLimit::of(client, server))
 }
 
 fn host_row(host: IpAddr, flows: &[&Flow], history: &History) -> Row {
@@ -163,64 +178,40 @@ fn host_row(host: IpAddr, flows: &[&Flow], history: &History) -> Row {
         let bytes = flows.iter().map(|f| side(f).bytes).sum();
         (bytes, Limits::sum(flows.iter().map(|f| &side(f).limits)))
     };
-    let limit = BusierLimit::of_sums([sum(|flow| &flow.client_side), sum(|flow| &flow.server_side)]);
     Row {
-        of: Of::Host(host),
-        name: host.to_string(),
-        state: None,
         flows: flows.len() as u64,
         bytes: flows.iter().map(|flow| flow.bytes()).sum(),
         bps: flows.iter().map(bps).sum(),
         rtt: [rtt(|flow| &flow.client_side), rtt(|flow| &flow.server_side)],
         lost: [part(0), part(1), part(2), part(3)],
-        limit: Some(limit),
-        udp: None,
-        icmp: None,
-        searched: with_limit(host.to_string(), &limit),
+        searched: host.to_string(),
         addresses: vec![host],
+        ..Row::new(Of::Host(host), host.to_string())
     }
+    .limited(BusierLimit::of_sums([sum(|flow| &flow.client_side), sum(|flow| &flow.server_side)]))
 }
 
 fn udp_row(flow: &UdpFlow, history: &History) -> Row {
     let sockets = [Some(flow.client), Some(flow.server), flow.client_outside, flow.server_inside];
-    let sockets: Vec<_> = sockets.into_iter().flatten().collect();
-    let mut searched: Vec<String> = sockets.iter().map(ToString::to_string).collect();
-    searched.push(format!("{} {}", flow.kind.word(), flow.state.word()).to_lowercase());
-    let interfaces = flow.client_interface.iter().chain(&flow.server_interface);
-    searched.extend(interfaces.chain(&flow.network_name).map(|name| line(name).to_lowercase()));
+    let words = format!("{} {}", flow.kind.word(), flow.state.word()).to_lowercase();
+    let names = [&flow.client_interface, &flow.server_interface, &flow.network_name];
     let ends = (flow.client, flow.server);
     Row {
-        of: Of::Udp(ends),
-        name: udp::name(flow),
-        state: None,
         flows: 1,
         bytes: flow.bytes(),
         bps: history.udp(&ends).map_or(0.0, Past::bps),
-        rtt: [None; 2],
-        lost: [Fraction::sum([]); 4],
-        limit: None,
         udp: Some(flow.clone()),
-        icmp: None,
-        searched: searched.join(" "),
-        addresses: sockets.iter().map(|socket| socket.ip()).collect(),
+        ..Row::new(Of::Udp(ends), udp::name(flow))
     }
+    .found_by(sockets, &words, names)
 }
 
 fn icmp_row(one: &IcmpReporter) -> Row {
     Row {
-        of: Of::Icmp(one.from, one.icmp_type, one.icmp_code),
-        name: one.from.to_string(),
-        state: None,
-        flows: 0,
-        bytes: 0,
-        bps: 0.0,
-        rtt: [None; 2],
-        lost: [Fraction::sum([]); 4],
-        limit: None,
-        udp: None,
         icmp: Some(one.clone()),
         searched: format!("{} {}", one.from, one.meaning.words()),
         addresses: vec![one.from],
+        ..Row::new(Of::Icmp(one.from, one.icmp_type, one.icmp_code), one.from.to_string())
     }
 }
 

@@ -1,12 +1,12 @@
 //! The details of a flow of UDP: both tuples, rates over time, and of DNS the answers by time.
 
-use weir_flows::{Dns, UdpSide, end_of_bucket};
-use weir_text::escape::line;
+use ratatui_core::style::Style;
+use weir_flows::{Dns, UdpSide};
 use weir_text::units;
 
-use crate::details::{icmp_errors, network_name, over_time};
+use crate::details::{gone, histogram, over_time, tuples};
 use crate::history::Ends;
-use crate::paint::{Text, faint, rate, time};
+use crate::paint::{Text, rate, time};
 use crate::udp::{failures, name, seconds};
 use crate::view::View;
 
@@ -15,20 +15,7 @@ const BAR: usize = 40;
 
 /// The lines of the page about a flow.
 pub(crate) fn lines(view: &View, wanted: &Ends, width: usize) -> Vec<Text> {
-    let Some(flow) = view.udp_flow(wanted) else {
-        return vec![
-            Text::title(format!("{} > {}", wanted.0, wanted.1)),
-            Text { text: "The flow is over and has left the table.".to_owned(), style: faint() },
-        ];
-    };
-    let by = |name: &Option<String>| {
-        name.as_deref().map_or("not seen yet".to_owned(), |n| format!("by {}", line(n)))
-    };
-    let outside = match (flow.client_outside, flow.server_inside) {
-        (Some(client), Some(server)) => format!("{client} > {server}"),
-        _ => "no answer yet".to_owned(),
-    };
-    let pair = |name: &str, text: String| Text::plain(format!("{name:<18}{text}"));
+    let Some(flow) = view.udp_flow(wanted) else { return gone(wanted) };
     let state = format!(
         "{}, {}, {:.0} s old, idle for {:.1} s",
         flow.kind.word(),
@@ -36,19 +23,11 @@ pub(crate) fn lines(view: &View, wanted: &Ends, width: usize) -> Vec<Text> {
         flow.age_seconds,
         flow.idle_seconds
     );
-    let mut lines = vec![
-        Text::title(name(flow)),
-        pair("state", state),
-        pair(
-            "the client's side",
-            format!("{} > {}, {}", flow.client, flow.server, by(&flow.client_interface)),
-        ),
-        pair("the server's side", format!("{outside}, {}", by(&flow.server_interface))),
-    ];
-    lines.extend(flow.network_name.as_deref().map(network_name));
-    lines.extend(flow.icmp_errors.as_ref().map(icmp_errors));
+    let outside = flow.client_outside.zip(flow.server_inside);
+    let names = [&flow.client_interface, &flow.server_interface, &flow.network_name];
+    let mut lines = tuples(name(flow), state, (flow.client, flow.server), outside, names, &flow.icmp_errors);
     for (side, who) in [(&flow.client_side, "client sent"), (&flow.server_side, "server sent")] {
-        lines.push(pair(who, sent(side, flow.age_seconds)));
+        lines.push(Text::plain(format!("{who:<18}{}", sent(side, flow.age_seconds))));
     }
     if let Some(past) = view.history.udp(wanted) {
         lines.extend(over_time(past, width));
@@ -91,19 +70,6 @@ fn dns_lines(dns: &Dns) -> Vec<Text> {
     let of =
         |(number, words): (u64, &str)| Text::plain(format!("{:<18}{} {words}", "", units::count(number)));
     lines.extend(failures(dns).map(of));
-    let used = |n: &usize| times.buckets.get(*n).is_some_and(|count| *count > 0);
-    let length = times.buckets.len();
-    let (Some(first), Some(last)) = ((0..length).find(used), (0..length).rev().find(used)) else {
-        return lines;
-    };
-    let most = times.buckets.iter().copied().max().unwrap_or(1).max(1);
-    lines.push(Text { text: "answers by time".to_owned(), style: faint() });
-    for n in first..=last {
-        let end =
-            if n + 1 == length { "longer".to_owned() } else { format!("to {}", time(end_of_bucket(n))) };
-        let bar = "█".repeat((times.buckets[n] as f64 / most as f64 * BAR as f64).ceil() as usize);
-        let number = if used(&n) { units::count(times.buckets[n]) } else { String::new() };
-        lines.push(Text::plain(format!("{end:>12}  {bar} {number}").trim_end().to_owned()));
-    }
+    lines.extend(histogram("answers by time".to_owned(), &[&times.buckets], BAR, Style::new()));
     lines
 }
