@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use weir_sys::Stop;
 
-use crate::page::{Group, Metric, Page};
+use crate::page::{Group, Metric, Page, yes};
 
 /// How soon the end is noticed.
 const NOTICE: Duration = Duration::from_millis(50);
@@ -94,18 +94,11 @@ impl Board {
             .map(|slot| (slot, lock(&slot.latest)))
             .filter(|s| s.1.ended.is_some())
             .collect();
-        let mut up = page.family(&UP);
-        for (slot, latest) in &read {
-            up.value(&[slot.name], f64::from(u8::from(slot.is_fine(latest))));
-        }
-        let mut took = page.family(&TOOK);
-        for (slot, latest) in &read {
-            took.value(&[slot.name], latest.took.as_secs_f64());
-        }
-        let mut age = page.family(&AGE);
-        for (slot, latest) in &read {
-            age.value(&[slot.name], latest.ended.map_or(0.0, |ended| ended.elapsed().as_secs_f64()));
-        }
+        let up = |(slot, latest): &(&Slot, MutexGuard<'_, Latest>)| ([slot.name], yes(slot.is_fine(latest)));
+        page.series(&UP, read.iter().map(up));
+        page.series(&TOOK, read.iter().map(|(slot, latest)| ([slot.name], latest.took.as_secs_f64())));
+        let age = |ended: Option<Instant>| ended.map_or(0.0, |ended| ended.elapsed().as_secs_f64());
+        page.series(&AGE, read.iter().map(|(slot, latest)| ([slot.name], age(latest.ended))));
         for (slot, latest) in &read {
             if slot.is_fine(latest) {
                 page.append(&latest.text);

@@ -4,9 +4,9 @@ mod udp;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_flows::{Limiter, Network, Reading, RoundTrips, Side, end_of_bucket};
+use weir_flows::{Limiter, Network, Reading, RoundTrips, Side, UdpSide, end_of_bucket};
 
-use crate::page::{Group, Metric, Page};
+use crate::page::{Group, Metric, Page, Text};
 
 /// The networks that have series of their own: the first ones that were seen, up to a bound. All others share the label `other`. A network
 /// keeps its place.
@@ -18,7 +18,7 @@ pub struct Names {
     most: usize,
     named: BTreeSet<String>,
     /// The last value of each counter, by its name, network and other labels.
-    shown: BTreeMap<(&'static str, String, [&'static str; 2]), f64>,
+    shown: BTreeMap<(Text, String, [Text; 2]), f64>,
 }
 
 impl Names {
@@ -27,26 +27,9 @@ impl Names {
         Names { most, named: BTreeSet::new(), shown: BTreeMap::new() }
     }
 
-    /// The value, or the last one if that was greater. `label` is the side, or what tells series of the metric apart otherwise.
-    pub(super) fn grown(
-        &mut self,
-        name: &'static str,
-        network: &str,
-        label: &'static str,
-        value: f64,
-    ) -> f64 {
-        self.grown_by_two(name, network, [label, ""], value)
-    }
-
-    /// The same of a metric with two labels beside the network.
-    fn grown_by_two(
-        &mut self,
-        name: &'static str,
-        network: &str,
-        labels: [&'static str; 2],
-        value: f64,
-    ) -> f64 {
-        let shown = self.shown.entry((name, network.to_owned(), labels)).or_default();
+    /// The value, or the last one if that was greater, of a series with these labels beside the network.
+    fn grown(&mut self, metric: &'static Metric, network: &str, labels: [Text; 2], value: f64) -> f64 {
+        let shown = self.shown.entry((metric.name, network.to_owned(), labels)).or_default();
         *shown = shown.max(value);
         *shown
     }
@@ -63,65 +46,64 @@ impl Names {
     }
 }
 
-type Row = ((String, &'static str), Vec<Side>);
+/// Networks by their label.
+type Rows<'a> = BTreeMap<String, Vec<&'a Network>>;
+
+/// One side of a network.
+#[derive(Clone, Copy)]
+struct OneSide<'a> {
+    tcp: &'a Side,
+    udp: &'a UdpSide,
+}
+
+/// Label, name of the side, and the sides of all networks with that label.
+type SideRow<'a> = (&'a str, Text, Vec<OneSide<'a>>);
 
 /// A metric of one side, and how to read it.
-type Counter = (Metric, fn(&Side) -> f64);
+type Counter = (Metric, fn(&OneSide<'_>) -> u64);
+
+const fn of_side(name: Text, help: Text, read: fn(&OneSide<'_>) -> u64) -> Counter {
+    (Metric::counter(name, &["network", "side"], help), read)
+}
 
 static COUNTERS: [Counter; 14] = [
-    (of_network("network_bytes_total", "Bytes of IP packets of TCP that the side sent."), |s| s.bytes as f64),
-    (of_network("network_packets_total", "Packets of TCP that the side sent."), |s| s.packets as f64),
-    (of_network("network_segments_total", "TCP segments with data that the side sent."), |s| {
-        s.segments as f64
-    }),
-    (
-        of_network(
-            "network_first_copies_total",
-            "First copies of segments that the side sent; lost_from counts among them.",
-        ),
-        |s| s.lost_from.of as f64,
+    of_side("network_bytes_total", "Bytes of IP packets of TCP that the side sent.", |s| s.tcp.bytes),
+    of_side("network_packets_total", "Packets of TCP that the side sent.", |s| s.tcp.packets),
+    of_side("network_segments_total", "TCP segments with data that the side sent.", |s| s.tcp.segments),
+    of_side(
+        "network_first_copies_total",
+        "First copies of segments that the side sent; lost_from counts among them.",
+        |s| s.tcp.lost_from.of,
     ),
-    (
-        of_network("network_lost_from_total", "First copies that were lost between the side and this host."),
-        |s| s.lost_from.segments as f64,
+    of_side("network_lost_from_total", "First copies that were lost between the side and this host.", |s| {
+        s.tcp.lost_from.segments
+    }),
+    of_side(
+        "network_sent_to_total",
+        "Segments of the other side that came here on their way to the side; lost_to counts among them.",
+        |s| s.tcp.lost_to.of,
     ),
-    (
-        of_network(
-            "network_sent_to_total",
-            "Segments of the other side that came here on their way to the side; lost_to counts among them.",
-        ),
-        |s| s.lost_to.of as f64,
-    ),
-    (of_network("network_lost_to_total", "Segments that were lost between this host and the side."), |s| {
-        s.lost_to.segments as f64
+    of_side("network_lost_to_total", "Segments that were lost between this host and the side.", |s| {
+        s.tcp.lost_to.segments
     }),
-    (of_network("network_reordered_total", "Segments of the side that came late and were not lost."), |s| {
-        s.reordered as f64
+    of_side("network_reordered_total", "Segments of the side that came late and were not lost.", |s| {
+        s.tcp.reordered
     }),
-    (
-        of_network("network_needless_total", "Segments that the side sent again although they had arrived."),
-        |s| s.needless as f64,
-    ),
-    (of_network("network_bypassed_total", "Segments of the side that took another way."), |s| {
-        s.bypassed as f64
+    of_side("network_needless_total", "Segments that the side sent again although they had arrived.", |s| {
+        s.tcp.needless
     }),
-    (of_network("network_syns_total", "SYNs of the side, with and without ACK."), |s| s.syns as f64),
-    (of_network("network_resets_total", "Resets of the side."), |s| s.resets as f64),
-    (of_network("network_zero_windows_total", "How often the side closed its receive window."), |s| {
-        s.zero_windows as f64
+    of_side("network_bypassed_total", "Segments of the side that took another way.", |s| s.tcp.bypassed),
+    of_side("network_syns_total", "SYNs of the side, with and without ACK.", |s| s.tcp.syns),
+    of_side("network_resets_total", "Resets of the side.", |s| s.tcp.resets),
+    of_side("network_zero_windows_total", "How often the side closed its receive window.", |s| {
+        s.tcp.zero_windows
     }),
-    (
-        of_network(
-            "network_congestion_marks_total",
-            "Packets of the side that were marked with congestion experienced.",
-        ),
-        |s| s.congestion_marks as f64,
+    of_side(
+        "network_congestion_marks_total",
+        "Packets of the side that were marked with congestion experienced.",
+        |s| s.tcp.congestion_marks,
     ),
 ];
-
-const fn of_network(name: &'static str, help: &'static str) -> Metric {
-    Metric::counter(name, &["network", "side"], help)
-}
 
 static FLOWS: Metric = Metric::gauge("flows", &[], "TCP flows in the table.");
 static CAPACITY: Metric = Metric::gauge("flows_capacity", &[], "TCP flows that the table has room for.");
@@ -197,16 +179,24 @@ pub(crate) static GROUP: Group = Group {
     ],
 };
 
-/// Rows by label and side; networks with the same label are one row.
-fn rows(reading: &Reading, names: &mut Names) -> Vec<Row> {
-    let mut rows: BTreeMap<(String, &'static str), Vec<Side>> = BTreeMap::new();
+/// Networks with the same label are one row.
+fn rows<'a>(reading: &'a Reading, names: &mut Names) -> Rows<'a> {
+    let mut rows = Rows::new();
     for network in &reading.networks {
-        let label = names.label(network);
-        for (side, part) in [("client", &network.client_side), ("server", &network.server_side)] {
-            rows.entry((label.clone(), side)).or_default().push(part.clone());
-        }
+        rows.entry(names.label(network)).or_default().push(network);
     }
-    rows.into_iter().collect()
+    rows
+}
+
+fn by_side<'a>(rows: &'a Rows<'a>) -> Vec<SideRow<'a>> {
+    let mut sides = Vec::new();
+    for (label, networks) in rows {
+        let client = |n: &&'a Network| OneSide { tcp: &n.client_side, udp: &n.udp.client_side };
+        let server = |n: &&'a Network| OneSide { tcp: &n.server_side, udp: &n.udp.server_side };
+        sides.push((label.as_str(), "client", networks.iter().map(client).collect()));
+        sides.push((label.as_str(), "server", networks.iter().map(server).collect()));
+    }
+    sides
 }
 
 /// Writes the metrics of a reading.
@@ -219,8 +209,7 @@ pub fn flows(page: &mut Page, reading: &Reading, names: &mut Names) {
     }
     page.single(&UNANSWERED, reading.all.unanswered_syns as f64);
     let not = &reading.not_tracked;
-    let mut packets = page.family(&PACKETS);
-    for (verdict, number) in [
+    let packets = [
         ("judged", not.judged),
         ("judged-udp", not.judged_udp),
         ("no-room", not.no_room),
@@ -235,49 +224,51 @@ pub fn flows(page: &mut Page, reading: &Reading, names: &mut Names) {
         ("tagged", not.tagged),
         ("not-to-this-host", not.not_to_this_host),
         ("malformed", not.malformed),
-    ] {
-        packets.value(&[verdict], number as f64);
-    }
+    ];
+    page.series(&PACKETS, packets.map(|(verdict, number)| ([verdict], number as f64)));
     let mut errors: BTreeMap<&str, u64> = BTreeMap::new();
     for one in &reading.icmp_errors {
         *errors.entry(one.meaning.words()).or_default() += one.packets;
     }
-    let mut family = page.family(&ICMP);
-    for (meaning, packets) in errors {
-        family.value(&[&meaning.replace(' ', "-")], packets as f64);
-    }
-    udp::write(page, reading, names);
+    let errors = errors.into_iter();
+    page.series(&ICMP, errors.map(|(meaning, packets)| ([meaning.replace(' ', "-")], packets as f64)));
     let rows = rows(reading, names);
-    for (metric, read) in &COUNTERS {
+    let sides = by_side(&rows);
+    udp::write(page, reading, (&rows, &sides), names);
+    counters(page, &COUNTERS, &sides, names);
+    limited(page, &sides, names);
+    round_trips(page, &sides);
+}
+
+fn counters(page: &mut Page, counters: &'static [Counter], rows: &[SideRow<'_>], names: &mut Names) {
+    for (metric, read) in counters {
         let mut family = page.family(metric);
-        for ((network, side), sides) in &rows {
-            let value = names.grown(metric.name, network, side, sides.iter().map(read).sum());
-            family.value(&[network, side], value);
+        for (network, side, parts) in rows {
+            let sum = parts.iter().map(|part| read(part) as f64).sum();
+            family.value(&[network, side], names.grown(metric, network, [*side, ""], sum));
         }
     }
-    limited(page, &rows, names);
-    round_trips(page, &rows);
 }
 
 /// The time that is charged by the state of a silent flow is charged anew with its next packet, so that a sum may go down.
-fn limited(page: &mut Page, rows: &[Row], names: &mut Names) {
+fn limited(page: &mut Page, rows: &[SideRow<'_>], names: &mut Names) {
     let mut family = page.family(&LIMITED);
-    for ((network, side), sides) in rows {
-        let mut write = |limit: &'static str, seconds: f64| {
-            let value = names.grown_by_two(LIMITED.name, network, [*side, limit], seconds);
+    for (network, side, parts) in rows {
+        let mut write = |limit: Text, seconds: f64| {
+            let value = names.grown(&LIMITED, network, [*side, limit], seconds);
             family.value(&[network, side, limit], value);
         };
         for limiter in Limiter::ALL {
-            write(limiter.word(), sides.iter().map(|s| s.limits.of(limiter)).sum());
+            write(limiter.word(), parts.iter().map(|part| part.tcp.limits.of(limiter)).sum());
         }
-        write("unclear", sides.iter().map(|s| s.limits.unclear_seconds).sum());
+        write("unclear", parts.iter().map(|part| part.tcp.limits.unclear_seconds).sum());
     }
 }
 
-fn round_trips(page: &mut Page, rows: &[Row]) {
+fn round_trips(page: &mut Page, rows: &[SideRow<'_>]) {
     let mut family = page.family(&ROUND_TRIPS);
-    for ((network, side), sides) in rows {
-        let (cumulative, sum) = histogram(sides.iter().map(|s| &s.round_trips));
+    for (network, side, parts) in rows {
+        let (cumulative, sum) = histogram(parts.iter().map(|part| &part.tcp.round_trips));
         family.histogram(&[network, side], &cumulative, sum);
     }
 }

@@ -24,6 +24,9 @@ impl Kind {
     }
 }
 
+/// A word or a sentence of a definition.
+pub(crate) type Text = &'static str;
+
 /// A metric: the one definition of its name, its labels and its help.
 #[derive(Debug)]
 pub struct Metric {
@@ -38,27 +41,15 @@ pub struct Metric {
 }
 
 impl Metric {
-    pub(crate) const fn counter(
-        name: &'static str,
-        labels: &'static [&'static str],
-        help: &'static str,
-    ) -> Self {
+    pub(crate) const fn counter(name: Text, labels: &'static [Text], help: Text) -> Self {
         Metric { name, kind: Kind::Counter, labels, help }
     }
 
-    pub(crate) const fn gauge(
-        name: &'static str,
-        labels: &'static [&'static str],
-        help: &'static str,
-    ) -> Self {
+    pub(crate) const fn gauge(name: Text, labels: &'static [Text], help: Text) -> Self {
         Metric { name, kind: Kind::Gauge, labels, help }
     }
 
-    pub(crate) const fn histogram(
-        name: &'static str,
-        labels: &'static [&'static str],
-        help: &'static str,
-    ) -> Self {
+    pub(crate) const fn histogram(name: Text, labels: &'static [Text], help: Text) -> Self {
         Metric { name, kind: Kind::Histogram, labels, help }
     }
 }
@@ -93,6 +84,18 @@ impl Page {
         self.family(metric).value(&[], value);
     }
 
+    /// Writes a metric with all of its series: the values of their labels, and their own.
+    pub(crate) fn series<L: AsRef<str>, const N: usize>(
+        &mut self,
+        metric: &Metric,
+        series: impl IntoIterator<Item = ([L; N], f64)>,
+    ) {
+        let mut family = self.family(metric);
+        for (labels, value) in series {
+            family.value(&labels.each_ref().map(AsRef::as_ref), value);
+        }
+    }
+
     /// Appends a finished part.
     pub(crate) fn append(&mut self, part: &str) {
         self.text.push_str(part);
@@ -102,6 +105,11 @@ impl Page {
     pub fn into_text(self) -> String {
         self.text
     }
+}
+
+/// A value for yes or no.
+pub(crate) fn yes(is: bool) -> f64 {
+    f64::from(u8::from(is))
 }
 
 /// The series of one metric.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weir_allow::{Status, Store, status};
+use weir_allow::{ClassCount, Status, Store, status};
 use weir_sys::Stop;
 
 use crate::board::Source;
@@ -66,20 +66,11 @@ fn write(page: &mut Page, status: &Status) {
         page.single(&LOADED, loaded.unix_s as f64);
     }
     let classes = &status.classes[..status.classes.len().min(CLASSES)];
-    let mut packets = page.family(&PACKETS);
-    for class in classes {
-        packets.value(&[&class.name, &class.action.to_string()], class.packets as f64);
-    }
-    let mut bytes = page.family(&BYTES);
-    for class in classes {
-        bytes.value(&[&class.name, &class.action.to_string()], class.bytes as f64);
-    }
-    let mut ranges = page.family(&RANGES);
-    for class in classes {
-        if let Some(number) = class.ranges {
-            ranges.value(&[&class.name], number as f64);
-        }
-    }
+    let labels = |class: &ClassCount| [class.name.clone(), class.action.to_string()];
+    page.series(&PACKETS, classes.iter().map(|class| (labels(class), class.packets as f64)));
+    page.series(&BYTES, classes.iter().map(|class| (labels(class), class.bytes as f64)));
+    let ranges = classes.iter().filter_map(|class| Some(([&class.name], class.ranges? as f64)));
+    page.series(&RANGES, ranges);
     page.single(&ESTABLISHED, status.established_packets as f64);
     page.single(&LINK, status.link_packets as f64);
     if let Some(bytes) = status.memory_bytes {

@@ -60,10 +60,7 @@ impl Source for ConntrackTable {
         if let Some(buckets) = number("nf_conntrack_buckets")? {
             page.single(&BUCKETS, buckets);
         }
-        let mut events = page.family(&EVENTS);
-        for (name, value) in statistics {
-            events.value(&[name], value as f64);
-        }
+        page.series(&EVENTS, statistics.into_iter().map(|(name, value)| ([name], value as f64)));
         Ok(())
     }
 }

@@ -113,18 +113,13 @@ impl Sums {
         page.single(&LOST, self.lost as f64);
         page.single(&EXPLAINED, self.explained as f64);
         page.single(&HARMLESS, self.harmless as f64);
-        let mut drops = page.family(&DROPS);
-        for (cause, packets) in &self.drops {
-            drops.value(&[cause], *packets as f64);
-        }
+        page.series(&DROPS, self.drops.iter().map(|(cause, packets)| ([cause], *packets as f64)));
         let mut found: BTreeMap<(&str, &str), u32> = BTreeMap::new();
         for finding in &last.findings {
             *found.entry((finding.cause.as_str(), severity(finding.severity))).or_default() += 1;
         }
-        let mut findings = page.family(&FINDINGS);
-        for ((cause, severity), number) in found {
-            findings.value(&[cause, severity], f64::from(number));
-        }
+        let findings = found.into_iter().map(|((cause, severity), n)| ([cause, severity], f64::from(n)));
+        page.series(&FINDINGS, findings);
         let unreadable = last.evidence_sources.values().filter(|sight| !matches!(sight, Sight::Seen)).count();
         page.single(&UNREADABLE, unreadable as f64);
     }

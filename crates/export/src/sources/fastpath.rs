@@ -7,7 +7,7 @@ use weir_fastpath::{Lesson, Now, Presence, Reason, Visit};
 use weir_sys::Stop;
 
 use crate::board::Source;
-use crate::page::{Group, Metric, Page};
+use crate::page::{Group, Metric, Page, yes};
 
 /// How long the process that keeps it may take to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -63,7 +63,6 @@ fn label(value: impl Serialize) -> Result<String, String> {
 }
 
 fn write(page: &mut Page, now: &Now) -> Result<(), String> {
-    let yes = |b: bool| f64::from(u8::from(b));
     page.single(&IN_EFFECT, 1.0);
     page.single(&ATTACHED, yes(now.attached));
     page.single(&PAUSED, yes(now.paused));

@@ -120,10 +120,7 @@ impl Source for CachedLists {
             (&FETCHED, |t: &Times| t.fetched_s),
             (&SIZE, |t: &Times| t.bytes),
         ] {
-            let mut family = page.family(metric);
-            for (name, (_, times)) in &self.known {
-                family.value(&[name], value(times) as f64);
-            }
+            page.series(metric, self.known.iter().map(|(name, (_, times))| ([name], value(times) as f64)));
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use weir_load::sockets::{TcpOptions, connect_tcp};
 use weir_sys::Stop;
 
 use crate::board::Source;
-use crate::page::{Group, Metric, Page};
+use crate::page::{Group, Metric, Page, yes};
 
 /// How long a name may take to resolve, and then the connect: a lost SYN comes again after 1 s, and after 3 s.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -198,10 +198,8 @@ impl Probes {
                 connects.value(&[target, name], tally.outcomes.get(&outcome).copied().unwrap_or(0) as f64);
             }
         }
-        let mut up = page.family(&UP);
-        for (target, tally) in &named {
-            up.value(&[target], f64::from(u8::from(tally.last == Some(AttemptEnd::Connected))));
-        }
+        let is_up = |tally: &Attempts| yes(tally.last == Some(AttemptEnd::Connected));
+        page.series(&UP, named.iter().map(|(target, tally)| ([target], is_up(tally))));
         let mut time = page.family(&TIME);
         for (target, tally) in &named {
             time.histogram(&[target], &tally.cumulative(), tally.seconds);

@@ -104,10 +104,9 @@ impl PublishedPorts {
         page.single(&MAPPINGS, loaded.iter().map(|p| p.mappings.len()).sum::<usize>() as f64);
         page.single(&DETACHED, loaded.iter().filter(|p| !p.is_attached()).count() as f64);
         for (metric, n) in [(&PACKETS, 0), (&BYTES, 1)] {
-            let mut family = page.family(metric);
-            for ((way, why), sums) in &self.growth.sums {
-                family.value(&[direction(*way), reason(*why)], sums[n] as f64);
-            }
+            let sums = self.growth.sums.iter();
+            let sums = sums.map(|((way, why), sums)| ([direction(*way), reason(*why)], sums[n] as f64));
+            page.series(metric, sums);
         }
     }
 }
