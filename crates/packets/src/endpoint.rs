@@ -214,19 +214,7 @@ impl Endpoint {
 
 /// The flows that have come through, answered: from where they arrived to where they came from.
 fn answers(order: &[u32], state: &StateTable) -> Vec<(u32, Tuple)> {
-    order
-        .iter()
-        .filter_map(|flow| {
-            let seen = state.get(*flow)?;
-            let tuple = Tuple {
-                source: seen.destination,
-                source_port: seen.destination_port,
-                destination: seen.source,
-                destination_port: seen.source_port,
-            };
-            Some((*flow, tuple))
-        })
-        .collect()
+    order.iter().filter_map(|flow| Some((*flow, state.get(*flow)?.reversed()))).collect()
 }
 
 /// A panic elsewhere leaves nothing half done here that the next transfer does not set anew.

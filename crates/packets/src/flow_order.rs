@@ -30,6 +30,18 @@ pub struct Tuple {
     pub destination_port: u16,
 }
 
+impl Tuple {
+    /// That of the answers.
+    pub(crate) fn reversed(self) -> Self {
+        Tuple {
+            source: self.destination,
+            source_port: self.destination_port,
+            destination: self.source,
+            destination_port: self.source_port,
+        }
+    }
+}
+
 /// Numbers of flows in the order of their use: [`Order::Permutation`] has each once, [`Order::Random`] at least 2^20 draws (one is
 /// enough for a single flow).
 ///

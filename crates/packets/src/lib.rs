@@ -13,6 +13,7 @@ pub mod pace;
 pub mod procedure;
 pub mod raw;
 pub mod route;
+mod schedule;
 pub mod state;
 mod tally;
 pub mod testbed;

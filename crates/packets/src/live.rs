@@ -14,15 +14,15 @@ use std::time::Duration;
 
 use weir_bpf::Plain;
 use weir_netlink::{Interface, Rtnetlink};
-use weir_sys::clock::NS_PER_S;
 
 pub use program::{Make, Program};
 
 use crate::Error;
 use crate::flow_order::{Tuple, share};
-use crate::frame::{CHECK_SEQUENCE, Template};
+use crate::frame::Template;
 use crate::pace::{self, Pace};
 use crate::route::{self, Path};
+use crate::schedule::{Schedule, ThreadWork, check_mtu, check_rate};
 use crate::shared::{self, WeirSender};
 use crate::transfer::{Engine, Inject, Link, Offer, Sending, Sent, Stop};
 use reference::Reference;
@@ -31,8 +31,6 @@ use threads::{Part, run_all};
 /// Runs in a batch when frames leave as fast as they can. Fewer cost more per frame (to a dropping receiver 240 ns with 1, 72 with
 /// 16, 65.5 with 64), more save less than 2 ns, and 256 are all that a veth's ring holds.
 const BATCH: u32 = 64;
-/// By how much the last frames of a schedule may be late and still leave, ns: about the time of a batch.
-const GRACE_NS: u64 = 100_000;
 /// Longest transfer: the schedule's fixed point has room for 4.8 hours.
 const LONGEST: Duration = Duration::from_secs(4 * 3600);
 
@@ -51,16 +49,6 @@ pub struct LiveSender {
 struct Ready {
     flows: Vec<(u32, Tuple)>,
     programs: Vec<Program>,
-}
-
-/// The plan for each thread.
-#[derive(Debug, Clone, Copy)]
-struct LiveOrders {
-    duration_ns: u64,
-    /// Frames of all threads together.
-    frames: u64,
-    /// ns between two frames of all threads together; `None`: none is kept.
-    interval_ns: Option<f64>,
 }
 
 impl LiveSender {
@@ -116,10 +104,7 @@ impl LiveSender {
         stop: &Stop,
     ) -> Result<Sent, Error> {
         check(sending)?;
-        let Some((_, first)) = flows.first() else {
-            return Err(Error::Unfit("no flow has come through: there is none to answer".into()));
-        };
-        let path = route::find(&self.link, first.destination)?;
+        let path = route::of_flows(&self.link, &flows)?;
         let reference = self.reference(sending, &path);
         self.load(sending, path, reference, flows)?;
         // Only what goes there is asked for.
@@ -127,14 +112,14 @@ impl LiveSender {
         let come_through = router.and_then(|r| r.come_through().ok());
         let Some(Ready { programs, .. }) = &self.ready else { unreachable!("it was just loaded") };
         let before = self.counters()?;
-        self.check_mtu(sending, &before)?;
-        let plan = LiveOrders::new(sending);
+        check_mtu(&self.link, sending, before.mtu)?;
+        let schedule = Schedule::of(sending);
         for (index, program) in programs.iter().enumerate() {
             let state = program.fresh(cookie);
-            program.set_state(plan.of_thread(index, programs.len(), state, sending.stamp_every));
+            program.set_state(orders(&schedule, index, programs.len(), state, sending.stamp_every));
         }
         let parts = run_all(programs, &self.link.cpus, stop)?;
-        let mut sent = plan.sum_up(&parts, sending);
+        let mut sent = sum_up(&schedule, &parts, sending);
         if let ([program], Some(router)) = (&programs[..], router) {
             let state = program.state();
             sent.spend_elsewhere(state.turns_ns);
@@ -206,18 +191,6 @@ impl LiveSender {
         Ok(())
     }
 
-    /// Frames that are too long for their link would be dropped without a word (net/core/filter.c, xdp_ok_fwd_dev).
-    fn check_mtu(&self, sending: &Sending, interface: &Interface) -> Result<(), Error> {
-        let packet = u32::from(sending.frame.bytes) - (CHECK_SEQUENCE + weir_wire::Ethernet::LENGTH) as u32;
-        if self.link.inject == Inject::Gateway || packet <= interface.mtu {
-            return Ok(());
-        }
-        Err(Error::Unfit(format!(
-            "frames of {} bytes need an MTU of {packet}; that of {} is {}",
-            sending.frame.bytes, self.link.interface, interface.mtu
-        )))
-    }
-
     fn counters(&self) -> Result<Interface, Error> {
         Ok(Rtnetlink::open()?.interface(&self.link.interface)?)
     }
@@ -239,12 +212,7 @@ fn check(sending: &Sending) -> Result<(), Error> {
             LiveSender::LONGEST
         )));
     }
-    match sending.offer {
-        Offer::Rate(rate) if !(rate.is_finite() && (0.01..=1e9).contains(&rate)) => {
-            Err(Error::Unfit(format!("a rate of {rate} frames a second")))
-        }
-        _ => Ok(()),
-    }
+    check_rate(sending.offer)
 }
 
 /// Runs in a batch: frames leave at its end, so it is short where there is a schedule to keep.
@@ -256,76 +224,41 @@ fn batch(offer: Offer) -> u32 {
     }
 }
 
-impl LiveOrders {
-    fn new(sending: &Sending) -> Self {
-        // Checked to be some hours at most.
-        let duration = sending.limit.duration.as_nanos() as u64;
-        match sending.offer {
-            Offer::Unlimited => {
-                LiveOrders { duration_ns: duration, frames: sending.limit.frames, interval_ns: None }
-            }
-            Offer::Rate(rate) => {
-                // Frames k with k / rate < duration.
-                let planned = (rate * sending.limit.duration.as_secs_f64()).ceil().max(1.0) as u64;
-                LiveOrders {
-                    duration_ns: duration + GRACE_NS,
-                    frames: planned.min(sending.limit.frames),
-                    interval_ns: Some(NS_PER_S as f64 / rate),
-                }
-            }
-        }
-    }
+/// The initial state of thread `index` of `count`: the threads take turns.
+fn orders(
+    schedule: &Schedule,
+    index: usize,
+    count: usize,
+    mut state: WeirSender,
+    stamp_every: u32,
+) -> WeirSender {
+    let one = (1u64 << shared::WEIR_INTERVAL_BITS) as f64;
+    let interval = schedule.interval_ns.unwrap_or(0.0) * one;
+    state.duration_ns = schedule.duration_ns;
+    state.interval = (interval * count as f64).round() as u64;
+    state.due = (interval * index as f64).round() as u64;
+    state.frames = share(schedule.frames, index, count).1;
+    state.stream = (index as u32) << shared::WEIR_SEQ_BITS;
+    state.stamp_every = stamp_every;
+    state.slice_length_ns = pace::slice_ns(schedule.duration_ns);
+    state
+}
 
-    /// Returns the initial state of thread `index` of `count`: the threads take turns.
-    fn of_thread(&self, index: usize, count: usize, mut state: WeirSender, stamp_every: u32) -> WeirSender {
-        let one = (1u64 << shared::WEIR_INTERVAL_BITS) as f64;
-        let interval = self.interval_ns.unwrap_or(0.0) * one;
-        state.duration_ns = self.duration_ns;
-        state.interval = (interval * count as f64).round() as u64;
-        state.due = (interval * index as f64).round() as u64;
-        state.frames = share(self.frames, index, count).1;
-        state.stream = (index as u32) << shared::WEIR_SEQ_BITS;
-        state.stamp_every = stamp_every;
-        state.slice_length_ns = pace::slice_ns(self.duration_ns);
-        state
-    }
-
-    /// Returns how much longer than planned it took. If the time ended with frames missing, the time counts that all of them
-    /// would have needed at the pace of those that left.
-    fn slip(&self, frames: u64, took_ns: u64, parts: &[Part]) -> f64 {
-        let Some(interval) = self.interval_ns else { return 0.0 };
-        if frames < 2 {
-            return 0.0;
-        }
-        let slip = took_ns as f64 / ((frames - 1) as f64 * interval) - 1.0;
-        let time_up = parts.iter().any(|part| u64::from(part.state.closed) == shared::WEIR_TIME_UP);
-        let missing = if time_up { self.frames as f64 / frames as f64 - 1.0 } else { 0.0 };
-        slip.max(missing).max(0.0)
-    }
-
-    fn sum_up(&self, parts: &[Part], sending: &Sending) -> Sent {
-        let sent = |part: &&Part| program::count(&part.state, shared::WEIR_SENT) > 0;
-        let frames: u64 = parts.iter().map(|p| program::count(&p.state, shared::WEIR_SENT)).sum();
-        // From the first run, not the first frame: a late first frame must not shorten the schedule.
-        let start = parts.iter().map(|p| p.state.start_ns).min().unwrap_or(0);
-        let first = parts.iter().filter(sent).map(|p| p.state.first_ns).min().unwrap_or(0);
-        let last = parts.iter().filter(sent).map(|p| p.state.last_ns).max().unwrap_or(0);
-        let slip_ratio = self.slip(frames, last.saturating_sub(start), parts);
-        let of = |p: &Part| sending.stamped(program::count(&p.state, shared::WEIR_SENT));
-        Sent {
-            frames,
-            stamped: parts.iter().map(of).sum(),
-            bytes: frames * u64::from(sending.frame.bytes),
-            duration_ns: last.saturating_sub(first),
-            elsewhere_ns: 0,
-            late_max_ns: parts.iter().map(|p| p.state.late_max_ns).max().unwrap_or(0),
-            slip_ratio,
-            refused: 0,
-            cpu_s: parts.iter().map(|p| p.cpu.as_secs_f64()).sum(),
-            engine: Engine::Xdp,
-            pace: None,
-        }
-    }
+fn sum_up(schedule: &Schedule, parts: &[Part], sending: &Sending) -> Sent {
+    let work = |part: &Part| ThreadWork {
+        frames: program::count(&part.state, shared::WEIR_SENT),
+        refused: 0,
+        first_ns: part.state.first_ns,
+        last_ns: part.state.last_ns,
+        last_begun_ns: part.state.last_ns,
+        late_max_ns: part.state.late_max_ns,
+        cpu: part.cpu,
+    };
+    let work: Vec<ThreadWork> = parts.iter().map(work).collect();
+    // From the first run, not the first frame: a late first frame must not shorten the schedule.
+    let start = parts.iter().map(|p| p.state.start_ns).min().unwrap_or(0);
+    let time_up = parts.iter().any(|part| u64::from(part.state.closed) == shared::WEIR_TIME_UP);
+    schedule.sum_up(sending, Engine::Xdp, start, &work, time_up)
 }
 
 /// Frames that the driver would not take, by the interface's own counters. A veth whose other end has neither GRO nor an XDP program

@@ -7,6 +7,7 @@ use weir_netlink::Rtnetlink;
 use weir_wire::Mac;
 
 use crate::Error;
+use crate::flow_order::Tuple;
 use crate::transfer::{Inject, Link};
 
 /// How long a host on the link may take to tell its Ethernet address. Linux asks three times, a second apart
@@ -55,6 +56,17 @@ pub fn find(link: &Link, target: IpAddr) -> Result<Path, Error> {
         None => resolve(&mut net, interface.index, link.address, target, way.next_hop)?,
     };
     Ok(Path { interface: interface.index, source: own, destination })
+}
+
+/// As [`find`], to where the first of these flows goes.
+///
+/// # Errors
+/// As [`find`]; without any flow.
+pub(crate) fn of_flows(link: &Link, flows: &[(u32, Tuple)]) -> Result<Path, Error> {
+    let Some((_, first)) = flows.first() else {
+        return Err(Error::Unfit("no flow has come through: there is none to answer".into()));
+    };
+    find(link, first.destination)
 }
 
 /// Makes the kernel ask for an address by sending a datagram, and waits for the answer.

@@ -6,23 +6,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weir_bpf::{Mapped, Plain};
 
+use crate::flow_order::Tuple;
 use crate::shared::{WeirSeen4, WeirSeen6};
 
 /// Flows looked at to find the source that most of them have. More would not change the answer, and a table may have 64 million.
 const SAMPLE: u32 = 65_536;
-
-/// A flow as it arrived.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Learnt {
-    /// From where.
-    pub source: IpAddr,
-    /// From which port, never 0.
-    pub source_port: u16,
-    /// To where.
-    pub destination: IpAddr,
-    /// To which port.
-    pub destination_port: u16,
-}
 
 /// Flows as they arrived, by number. Filled by a receiver in this process ([`StateTable::learn`]) or by one in the kernel,
 /// which goes on while the table is read.
@@ -107,8 +95,8 @@ impl StateTable {
         u32::try_from(room).unwrap_or(u32::MAX)
     }
 
-    /// The flow of that number, if it has been seen.
-    pub fn get(&self, flow: u32) -> Option<Learnt> {
+    /// The flow of that number as it arrived, if it has been seen; its source port is never 0.
+    pub fn get(&self, flow: u32) -> Option<Tuple> {
         let index = flow as usize;
         let (source, ports) = match &self.seen {
             Seen::V4(entries) => {
@@ -124,7 +112,7 @@ impl StateTable {
             return None;
         }
         let [a, b, c, d] = ports.to_ne_bytes();
-        Some(Learnt {
+        Some(Tuple {
             source,
             source_port: u16::from_be_bytes([a, b]),
             destination: self.destination,
@@ -133,7 +121,7 @@ impl StateTable {
     }
 
     /// Flows that have been seen, by number.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, Learnt)> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = (u32, Tuple)> + '_ {
         (0..self.room()).filter_map(|flow| Some((flow, self.get(flow)?)))
     }
 
@@ -200,9 +188,7 @@ impl StateTable {
 /// Words of an IPv6 address as they lie in memory.
 pub(crate) fn words6(address: Ipv6Addr) -> [u32; 4] {
     let octets = address.octets();
-    std::array::from_fn(|i| {
-        u32::from_ne_bytes([octets[4 * i], octets[4 * i + 1], octets[4 * i + 2], octets[4 * i + 3]])
-    })
+    std::array::from_fn(|i| u32::from_ne_bytes(std::array::from_fn(|j| octets[4 * i + j])))
 }
 
 fn address6(words: &[u32; 4]) -> Ipv6Addr {
@@ -229,7 +215,7 @@ mod tests {
             let mut table = StateTable::new(address(own), 4);
             assert!(table.learn(3, address(source), 1024, 49151));
             assert!(!table.learn(3, address(source), 65535, 1), "seen before");
-            let expected = Learnt {
+            let expected = Tuple {
                 source: address(source),
                 source_port: 65535,
                 destination: address(own),

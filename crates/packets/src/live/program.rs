@@ -8,6 +8,7 @@ use crate::Error;
 use crate::flow_order::Tuple;
 use crate::frame::Template;
 use crate::shared::{self, WeirGenerator, WeirSender, WeirSlice, WeirTuple4, WeirTuple6};
+use crate::state::words6;
 use crate::transfer::{Family, Inject, Protocol};
 
 /// The object that `cargo build` made of `bpf/generator.bpf.c`.
@@ -192,13 +193,9 @@ fn tuple6(flow: u32, tuple: &Tuple) -> Option<WeirTuple6> {
     let (IpAddr::V6(source), IpAddr::V6(destination)) = (tuple.source, tuple.destination) else {
         return None;
     };
-    let words = |address: std::net::Ipv6Addr| {
-        let bytes = address.octets();
-        std::array::from_fn(|i| u32::from_ne_bytes(std::array::from_fn(|j| bytes[4 * i + j])))
-    };
     Some(WeirTuple6 {
-        source: words(source),
-        destination: words(destination),
+        source: words6(source),
+        destination: words6(destination),
         ports: ports(tuple),
         flow: flow.to_be(),
     })

@@ -59,10 +59,7 @@ impl RunProgress<'_> {
             }
         }
         self.unopened = self.unopened.max(missing);
-        let (unopened, flows) = (self.unopened as f64, f64::from(flows));
-        self.set("flows_unopened", unopened);
-        self.set("flows_tried", flows);
-        self.set("unopened_ratio", unopened / flows.max(1.0));
+        self.set_share("unopened_ratio", ("flows_unopened", self.unopened), ("flows_tried", flows.into()));
         Ok(missing)
     }
 

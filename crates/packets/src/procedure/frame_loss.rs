@@ -16,9 +16,8 @@ pub(super) fn run(progress: &mut RunProgress<'_>) -> Result<(), Halt> {
     for percent in (10..=100).rev().step_by(10) {
         let rate = ceiling.rate * f64::from(percent) / 100.0;
         let seen = progress.steadily(rate, |c| once(c, Some(rate), length))?;
-        progress.set(&format!("loss_ratio_at_{percent}"), seen.loss_ratio());
-        progress.set(&format!("lost_at_{percent}"), seen.lost() as f64);
-        progress.set(&format!("sent_at_{percent}"), seen.intended as f64);
+        let [loss, lost, sent] = ["loss_ratio", "lost", "sent"].map(|name| format!("{name}_at_{percent}"));
+        progress.set_share(&loss, (&lost, seen.lost()), (&sent, seen.intended));
         if percent == 100 {
             progress.set_loss(&seen);
             progress.set("offered_pps", rate);

@@ -102,16 +102,11 @@ impl Shot {
     /// One frame of each flow, each of a flow that the gateway has not seen (RFC 9693's first phase).
     pub(super) fn opening(flows: u32, offer: Offer) -> Shot {
         Shot {
-            ways: Ways::Egress,
-            flows,
             order: Order::Permutation,
             offer,
             frames: flows.into(),
-            longest: Duration::from_secs(60),
-            stamp_every: 0,
             forget: true,
-            turn: 0,
-            lenient: false,
+            ..Shot::of_existing(Ways::Egress, flows, 1.0, Duration::from_secs(60))
         }
     }
 
@@ -261,9 +256,14 @@ impl<'a> RunProgress<'a> {
 
     /// The share of a transfer's frames that was lost, with its counts.
     pub(super) fn set_loss(&mut self, seen: &Seen) {
-        self.set("loss_ratio", seen.loss_ratio());
-        self.set("lost", seen.lost() as f64);
-        self.set("sent", seen.intended as f64);
+        self.set_share("loss_ratio", ("lost", seen.lost()), ("sent", seen.intended));
+    }
+
+    /// A share, and the counts that it is made of.
+    pub(super) fn set_share(&mut self, name: &str, (part, count): (&str, u64), (whole, of): (&str, u64)) {
+        self.set(name, count as f64 / of.max(1) as f64);
+        self.set(part, count as f64);
+        self.set(whole, of as f64);
     }
 
     /// A fault that takes the result out.
@@ -330,22 +330,20 @@ impl<'a> RunProgress<'a> {
         let transfer = Transfer { egress, ingress, drain: self.plan.drain, forget: shot.forget };
         let outcome = self.testbed.transfer(&transfer)?;
         let mut seen = Seen { intended: 0, arrived: 0, slipped: false, own_drops: 0, late_ns: 0, outcome };
-        let (mut intended, mut arrived, mut slipped, mut late, mut own_drops) = (0, 0, false, 0, 0);
-        for (sent, received) in seen.ends() {
+        for (sent, received) in seen.outcome.egress.iter().chain(&seen.outcome.ingress) {
             let meant = if shot.offer == Offer::Unlimited { sent.frames } else { shot.frames };
-            intended += meant;
+            seen.intended += meant;
             // Whether a mistranslated frame is among those received or not: it did not arrive as it must.
-            arrived += received.frames.min(meant.saturating_sub(received.mistranslated));
-            late = late.max(sent.late_max_ns);
-            slipped |= shot.offer != Offer::Unlimited && self.slipped(shot, sent);
-            own_drops += received.own_drops;
+            seen.arrived += received.frames.min(meant.saturating_sub(received.mistranslated));
+            seen.late_ns = seen.late_ns.max(sent.late_max_ns);
+            seen.slipped |= self.slipped(shot, sent);
+            seen.own_drops += received.own_drops;
         }
-        if own_drops > 0 {
+        if seen.own_drops > 0 {
+            seen.slipped = true;
             let words = "the receiver's own buffer was too small for what arrived";
             self.note(FaultCode::ReceiverDrops, words);
         }
-        (seen.intended, seen.arrived, seen.late_ns, seen.own_drops) = (intended, arrived, late, own_drops);
-        seen.slipped = slipped || own_drops > 0;
         self.count(&seen);
         Ok(seen)
     }

@@ -35,9 +35,8 @@ pub(super) fn run(progress: &mut RunProgress<'_>) -> Result<(), Halt> {
             progress.set(name, ns);
         }
     }
-    progress.set("connections_lacking", lacking as f64);
-    progress.set("connections_tried", flows.into());
-    progress.set("lacking_ratio", lacking as f64 / f64::from(flows.max(1)));
+    let tried = ("connections_tried", flows.into());
+    progress.set_share("lacking_ratio", ("connections_lacking", lacking), tried);
     if lacking > 0 {
         // A table of fewer entries is emptied sooner: that is no rate for so many.
         progress.set("teardown_per_s", 0.0);

@@ -5,24 +5,22 @@ use std::time::Duration;
 
 use weir_netlink::Rtnetlink;
 use weir_sys::SendBatch;
-use weir_sys::clock::{NS_PER_S, now_ns, sleep_until};
+use weir_sys::clock::{now_ns, sleep_until};
 use weir_sys::sched::{pin_current_thread, set_timer_slack_ns, thread_cpu_time};
-use weir_wire::Ethernet;
 
 use super::socket::{bind, failed, open, set};
 use crate::Error;
 use crate::flow_order::{Tuple, share};
-use crate::frame::{CHECK_SEQUENCE, Marked, Tag, Template};
+use crate::frame::{Marked, Tag, Template};
 use crate::route::{self, Path};
+use crate::schedule::{Schedule, ThreadWork, check_mtu, check_rate};
 use crate::shared::{WEIR_SEQ_BITS, WEIR_STREAMS};
-use crate::transfer::{Engine, Inject, Link, Offer, Sending, Sent, Stop};
+use crate::transfer::{Engine, Inject, Link, Sending, Sent, Stop};
 
 /// Most frames handed to the kernel with one call. More gains nothing: the call's own cost is shared by enough.
 const BATCH: usize = 64;
 /// Time between the order to send by a schedule and the first frame, in which the threads start, ns.
 const LEAD_NS: u64 = 1_000_000;
-/// By how much the last frames of a schedule may be late and still leave, ns.
-const GRACE_NS: u64 = 100_000;
 /// Waits shorter than this spin: a sleep costs about as much, and ends late.
 const SPIN_NS: u64 = 20_000;
 /// Longest sleep between two looks at the stop flag.
@@ -44,27 +42,10 @@ struct SendOrders<'a> {
     cookie: u32,
     sending: &'a Sending,
     template: Template,
+    schedule: Schedule,
     start_ns: u64,
     stop_ns: u64,
-    /// Frames of all threads together.
-    frames: u64,
-    /// ns between two frames of all threads together; `None`: as fast as it goes.
-    interval_ns: Option<f64>,
     threads: usize,
-}
-
-/// The results of one thread.
-#[derive(Debug, Clone, Copy, Default)]
-struct Part {
-    frames: u64,
-    refused: u64,
-    /// Times of the first and the last frame, ns; 0: none left.
-    first_ns: u64,
-    last_ns: u64,
-    /// When the last frame was handed to the kernel, which the schedule is compared with.
-    last_begun_ns: u64,
-    late_max_ns: u64,
-    cpu: Duration,
 }
 
 impl RawSender {
@@ -103,28 +84,13 @@ impl RawSender {
                     .into(),
             ));
         }
-        let Some((_, first)) = flows.first() else {
-            return Err(Error::Unfit("no flow has come through: there is none to answer".into()));
-        };
-        let path = route::find(&self.link, first.destination)?;
-        self.check_length(sending)?;
+        let path = route::of_flows(&self.link, flows)?;
+        check_mtu(&self.link, sending, Rtnetlink::open()?.interface(&self.link.interface)?.mtu)?;
         let plan = self.plan(cookie, sending, &path, flows.len())?;
         // All sockets are opened before the first frame leaves.
         let sockets = (0..plan.threads).map(|_| socket(path.interface)).collect::<Result<Vec<_>, _>>()?;
         let parts = run_all(&plan, &self.link.cpus, flows, sockets, stop)?;
-        Ok(plan.sum_up(&parts))
-    }
-
-    fn check_length(&self, sending: &Sending) -> Result<(), Error> {
-        let mtu = Rtnetlink::open()?.interface(&self.link.interface)?.mtu;
-        let payload = usize::from(sending.frame.bytes).saturating_sub(CHECK_SEQUENCE + Ethernet::LENGTH);
-        if payload <= mtu as usize {
-            return Ok(());
-        }
-        Err(Error::Unfit(format!(
-            "frames of {} bytes need an MTU of {payload}; that of {} is {mtu}",
-            sending.frame.bytes, self.link.interface
-        )))
+        Ok(plan.schedule.sum_up(sending, Engine::AfPacket, plan.start_ns, &parts, false))
     }
 
     fn plan<'a>(
@@ -135,22 +101,13 @@ impl RawSender {
         flows: usize,
     ) -> Result<SendOrders<'a>, Error> {
         let template = Template::new(sending.frame, path.source, path.destination)?;
-        let limit = sending.limit;
         // A thread without flows or frames would have nothing to do.
-        let most = (flows as u64).min(limit.frames).min(WEIR_STREAMS) as usize;
+        let most = (flows as u64).min(sending.limit.frames).min(WEIR_STREAMS) as usize;
         let threads = self.link.cpus.len().max(1).min(most);
-        let now = now_ns();
-        let duration = u64::try_from(limit.duration.as_nanos()).unwrap_or(u64::MAX / 4);
-        let (start_ns, grace_ns, frames, interval_ns) = match sending.offer {
-            Offer::Unlimited => (now, 0, limit.frames, None),
-            Offer::Rate(rate) => {
-                // Frames k with k / rate < duration.
-                let planned = (rate * limit.duration.as_secs_f64()).ceil().max(1.0) as u64;
-                (now + LEAD_NS, GRACE_NS, planned.min(limit.frames), Some(NS_PER_S as f64 / rate))
-            }
-        };
-        let stop_ns = start_ns.saturating_add(duration).saturating_add(grace_ns);
-        Ok(SendOrders { cookie, sending, template, start_ns, stop_ns, frames, interval_ns, threads })
+        let schedule = Schedule::of(sending);
+        let start_ns = now_ns() + if schedule.interval_ns.is_some() { LEAD_NS } else { 0 };
+        let stop_ns = start_ns.saturating_add(schedule.duration_ns);
+        Ok(SendOrders { cookie, sending, template, schedule, start_ns, stop_ns, threads })
     }
 }
 
@@ -172,12 +129,7 @@ fn check(sending: &Sending) -> Result<(), Error> {
     if sending.limit.frames == 0 || sending.limit.duration.is_zero() {
         return Err(Error::Unfit("a transfer of no frames, or no time".into()));
     }
-    match sending.offer {
-        Offer::Rate(rate) if !(rate.is_finite() && (0.01..=1e9).contains(&rate)) => {
-            Err(Error::Unfit(format!("a rate of {rate} frames a second")))
-        }
-        _ => Ok(()),
-    }
+    check_rate(sending.offer)
 }
 
 /// One thread for each socket, and what each did.
@@ -187,7 +139,7 @@ fn run_all(
     flows: &[(u32, Tuple)],
     sockets: Vec<OwnedFd>,
     stop: &Stop,
-) -> Result<Vec<Part>, Error> {
+) -> Result<Vec<ThreadWork>, Error> {
     std::thread::scope(|scope| {
         let mut threads = Vec::new();
         for (index, socket) in sockets.into_iter().enumerate() {
@@ -216,18 +168,18 @@ struct Worker<'a> {
     index: usize,
     /// Frames that are its own.
     frames: u64,
-    part: Part,
+    part: ThreadWork,
 }
 
 impl<'a> Worker<'a> {
     fn new(plan: &'a SendOrders<'a>, index: usize, flows: &'a [(u32, Tuple)], socket: OwnedFd) -> Self {
         let frame = plan.template.bytes();
         let batch = SendBatch::new(frame.repeat(BATCH), frame.len());
-        let frames = share(plan.frames, index, plan.threads).1;
-        Worker { plan, socket, batch, flows, index, frames, part: Part::default() }
+        let frames = share(plan.schedule.frames, index, plan.threads).1;
+        Worker { plan, socket, batch, flows, index, frames, part: ThreadWork::default() }
     }
 
-    fn run(mut self, cpu: Option<usize>, stop: &Stop) -> Result<Part, Error> {
+    fn run(mut self, cpu: Option<usize>, stop: &Stop) -> Result<ThreadWork, Error> {
         if let Some(cpu) = cpu {
             pin_current_thread(&[cpu])?;
         }
@@ -248,7 +200,7 @@ impl<'a> Worker<'a> {
     fn due_ns(&self, number: u64) -> u64 {
         let turn = number * self.plan.threads as u64 + self.index as u64;
         // Exact to a nanosecond for 2^53 ns, 104 days.
-        let after = self.plan.interval_ns.map_or(0.0, |interval| turn as f64 * interval);
+        let after = self.plan.schedule.interval_ns.map_or(0.0, |interval| turn as f64 * interval);
         self.plan.start_ns + after as u64
     }
 
@@ -325,7 +277,7 @@ impl<'a> Worker<'a> {
             }
             part.last_begun_ns = now;
             part.last_ns = now_ns();
-            if self.plan.interval_ns.is_some() {
+            if self.plan.schedule.interval_ns.is_some() {
                 // The first of a batch has waited longest.
                 let due = self.due_ns(self.part.frames);
                 self.part.late_max_ns = self.part.late_max_ns.max(now.saturating_sub(due));
@@ -333,35 +285,5 @@ impl<'a> Worker<'a> {
         }
         self.part.frames += done as u64;
         Ok(())
-    }
-}
-
-impl SendOrders<'_> {
-    fn sum_up(&self, parts: &[Part]) -> Sent {
-        let sent = |part: &&Part| part.frames > 0;
-        let frames: u64 = parts.iter().map(|p| p.frames).sum();
-        let first = parts.iter().filter(sent).map(|p| p.first_ns).min().unwrap_or(0);
-        let last = parts.iter().map(|p| p.last_ns).max().unwrap_or(0);
-        let last_begun = parts.iter().map(|p| p.last_begun_ns).max().unwrap_or(0);
-        let slip_ratio = match self.interval_ns {
-            Some(interval) if frames > 1 => {
-                let planned = (frames - 1) as f64 * interval;
-                (last_begun.saturating_sub(self.start_ns) as f64 / planned - 1.0).max(0.0)
-            }
-            _ => 0.0,
-        };
-        Sent {
-            frames,
-            stamped: parts.iter().map(|p| self.sending.stamped(p.frames)).sum(),
-            bytes: frames * u64::from(self.sending.frame.bytes),
-            duration_ns: last.saturating_sub(first),
-            elsewhere_ns: 0,
-            late_max_ns: parts.iter().map(|p| p.late_max_ns).max().unwrap_or(0),
-            slip_ratio,
-            refused: parts.iter().map(|p| p.refused).sum(),
-            cpu_s: parts.iter().map(|p| p.cpu.as_secs_f64()).sum(),
-            engine: Engine::AfPacket,
-            pace: None,
-        }
     }
 }

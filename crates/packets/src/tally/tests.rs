@@ -7,8 +7,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
+use crate::flow_order::Tuple;
 use crate::frame::{CHECK_SEQUENCE, Marked, Tag, Template};
-use crate::state::Learnt;
 use crate::transfer::{Frame, Inject, Limit, Offer, Order, Protocol, Tuples};
 
 const COOKIE: u32 = 0x1234_5678;
@@ -223,7 +223,7 @@ fn flows_are_learnt_until_they_are_forgotten() {
     give(&mut tally, &second, 64, 1);
     let received = tally.received();
     assert_eq!((received.flows, received.source), (2, Some(ip(OUTSIDE))));
-    let learnt = |mark: &Marked| Learnt {
+    let learnt = |mark: &Marked| Tuple {
         source: mark.source,
         source_port: mark.source_port,
         destination: mark.destination,

@@ -1,6 +1,6 @@
 //! The state table (RFC 9693): what the receiver learns of each flow.
 
-use weir_packets::state::Learnt;
+use weir_packets::flow_order::Tuple;
 use weir_packets::{Family, Protocol, Way};
 
 use crate::fixture::*;
@@ -24,7 +24,7 @@ fn root_each_flow_is_learnt_as_it_was_translated() {
         let expected: Vec<_> = (0..1000)
             .step_by(2)
             .map(|flow| {
-                let learnt = Learnt {
+                let learnt = Tuple {
                     source: nat(family),
                     source_port: 40_000 + flow as u16,
                     destination: ends(family).1,
