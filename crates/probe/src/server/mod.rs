@@ -1,6 +1,6 @@
 //! The server: many clients at once over one port.
 //!
-//! One thread, the [`front`], accepts, looks at the first bytes of each connection and at each datagram, and gives it to whom it
+//! One thread, the [`acceptor`], accepts, looks at the first bytes of each connection and at each datagram, and gives it to whom it
 //! belongs: a client's control connection to a thread of its own ([`session`]), data to the trial that it names, iperf3's
 //! to its host. It never waits for anyone. Who has not said by then what he wants is closed after [`Limits::patience`].
 
@@ -105,7 +105,7 @@ impl Note {
 /// A server that listens.
 pub struct Server {
     shared: Arc<Shared>,
-    front: Acceptor,
+    acceptor: Acceptor,
 }
 
 impl Server {
@@ -124,8 +124,8 @@ impl Server {
                 .log(move |ended| log(&Note::of_iperf3(ended)))
         });
         let shared = Arc::new(Shared::new(config, limits, port)?);
-        let front = Acceptor::new(shared.clone(), host)?;
-        Ok(Server { shared, front })
+        let acceptor = Acceptor::new(shared.clone(), host)?;
+        Ok(Server { shared, acceptor })
     }
 
     /// Serve NAT checks too, from these addresses and ports. Without this call they are refused.
@@ -146,7 +146,7 @@ impl Server {
     /// # Errors
     /// The listening sockets failed.
     pub fn run(mut self, stop: &Stop) -> io::Result<()> {
-        let result = self.front.run(stop);
+        let result = self.acceptor.run(stop);
         self.shared.close_lines();
         let deadline = Instant::now() + ENDING;
         while self.shared.lines() > 0 && Instant::now() < deadline {

@@ -19,9 +19,9 @@ const MOST_FRAGMENTS: usize = 64;
 /// Sender, receiver, protocol and identification of a datagram in fragments.
 type Pieces = (IpAddr, IpAddr, u8, u32);
 
-/// A place behind the NAT, as it is seen here.
+/// A source behind the NAT, as it is seen here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Place {
+enum NatSource {
     /// A port of UDP or TCP.
     Port(u8, SocketAddr),
     /// An identifier of echo requests.
@@ -35,7 +35,7 @@ enum Place {
 pub(super) struct Rules {
     endpoints: Endpoints,
     mark: [u8; 4],
-    known: HashSet<Place>,
+    known: HashSet<NatSource>,
     /// Datagrams of the check in fragments, each way.
     pieces: VecDeque<Pieces>,
     /// Fragments of datagrams whose first one has not come.
@@ -74,38 +74,38 @@ impl Rules {
     /// Whether a whole packet, or a first fragment, belongs to the check. If so, its sender is known from now on.
     fn is_of_check(&mut self, packet: &Datagram<'_>) -> bool {
         let from = packet.source;
-        let place = match packet.protocol {
+        let source = match packet.protocol {
             protocol::UDP => match Udp::read_quoted(packet.payload) {
                 Ok((udp, data)) if self.is_port(udp.destination_port) && data.starts_with(&self.mark) => {
-                    Place::Port(protocol::UDP, SocketAddr::new(from, udp.source_port))
+                    NatSource::Port(protocol::UDP, SocketAddr::new(from, udp.source_port))
                 }
                 _ => return false,
             },
             protocol::TCP => match Tcp::read(packet.payload) {
                 Ok((tcp, _, data)) if self.is_port(tcp.destination_port) => {
-                    let place = Place::Port(protocol::TCP, SocketAddr::new(from, tcp.source_port));
+                    let source = NatSource::Port(protocol::TCP, SocketAddr::new(from, tcp.source_port));
                     if tcp.flags != Tcp::SYN || !self.numbers(tcp.sequence) {
                         // One of a connection, or one that left by another port or with another address.
-                        return self.known.contains(&place) || data.starts_with(&self.mark);
+                        return self.known.contains(&source) || data.starts_with(&self.mark);
                     }
-                    place
+                    source
                 }
                 _ => return false,
             },
             protocol::ICMP | protocol::ICMPV6 => match icmp(packet) {
                 Some(Icmp::Echo { reply: false, identifier, data, .. }) if data.starts_with(&self.mark) => {
-                    Place::Echo(from, identifier)
+                    NatSource::Echo(from, identifier)
                 }
                 Some(message) => return message.quote().is_some_and(|quote| self.quotes_endpoint(quote)),
                 None => return false,
             },
             // Its data comes last.
             other if OTHER_PROTOCOLS.contains(&other) && self.ends_in_data(packet.payload) => {
-                Place::Other(from, other)
+                NatSource::Other(from, other)
             }
             _ => return false,
         };
-        self.known.contains(&place) || (self.known.len() < MOST_KNOWN && self.known.insert(place))
+        self.known.contains(&source) || (self.known.len() < MOST_KNOWN && self.known.insert(source))
     }
 
     /// Whether the check's SYNs have such a number.
@@ -147,22 +147,22 @@ impl Rules {
         let allowed = match packet.protocol {
             // A later fragment has no ports. It may be sent before the first one.
             protocol::UDP if later => {
-                self.known.iter().any(|p| matches!(p, Place::Port(protocol::UDP, at) if at.ip() == to))
+                self.known.iter().any(|p| matches!(p, NatSource::Port(protocol::UDP, at) if at.ip() == to))
             }
             protocol::UDP | protocol::TCP if !later => {
                 ports(packet.protocol, packet.payload).is_some_and(|(from, port)| {
-                    let place = Place::Port(packet.protocol, SocketAddr::new(to, port));
-                    self.is_port(from) && self.known.contains(&place)
+                    let source = NatSource::Port(packet.protocol, SocketAddr::new(to, port));
+                    self.is_port(from) && self.known.contains(&source)
                 })
             }
             protocol::ICMP | protocol::ICMPV6 if fragment.is_none() => match icmp(&packet) {
                 Some(Icmp::Echo { reply: true, identifier, .. }) => {
-                    self.known.contains(&Place::Echo(to, identifier))
+                    self.known.contains(&NatSource::Echo(to, identifier))
                 }
                 Some(message) => message.quote().is_some_and(|quote| self.quotes_known(to, quote)),
                 None => false,
             },
-            other => fragment.is_none() && self.known.contains(&Place::Other(to, other)),
+            other => fragment.is_none() && self.known.contains(&NatSource::Other(to, other)),
         };
         if allowed { Ok(to) } else { Err(format!("nothing has come from {to} that this packet answers")) }
     }
@@ -174,13 +174,13 @@ impl Rules {
             return false;
         }
         if let Some((from, port)) = ports(protocol, payload) {
-            let place = Place::Port(protocol, SocketAddr::new(source, from));
-            return self.is_port(port) && self.known.contains(&place);
+            let known = NatSource::Port(protocol, SocketAddr::new(source, from));
+            return self.is_port(port) && self.known.contains(&known);
         }
         let read = if source.is_ipv4() { Icmp::read_v4 } else { Icmp::read_v6 };
         matches!(read(payload), Ok(Icmp::Echo { reply: false, identifier, .. })
             if matches!(protocol, protocol::ICMP | protocol::ICMPV6)
-                && self.known.contains(&Place::Echo(source, identifier)))
+                && self.known.contains(&NatSource::Echo(source, identifier)))
     }
 }
 
