@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::fd::AsFd;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketFlags, accept_with, recv};
 use weir_load::{Stop, sockets, udp_handshake};
@@ -136,8 +137,8 @@ impl Acceptor {
                 }
             }
             self.close_overdue(Instant::now());
-            self.resume_accepting()?;
-            self.resume_reading()?;
+            self.accepts_again = self.resume(self.accepts_again, self.shared.port.listener(), LISTENER)?;
+            self.reads_again = self.resume(self.reads_again, self.shared.port.udp(), UDP)?;
         }
         Ok(())
     }
@@ -183,13 +184,13 @@ impl Acceptor {
         Ok(())
     }
 
-    fn resume_accepting(&mut self) -> io::Result<()> {
-        if self.accepts_again.is_some_and(|at| at <= Instant::now()) {
-            self.accepts_again = None;
-            let data = EventData::new_u64(LISTENER);
-            epoll::add(&self.epoll, self.shared.port.listener(), data, EventFlags::IN)?;
+    /// Listens again to what was left alone, if the moment is over.
+    fn resume(&self, pause: Option<Instant>, socket: impl AsFd, token: u64) -> io::Result<Option<Instant>> {
+        if pause.is_none_or(|until| until > Instant::now()) {
+            return Ok(pause);
         }
-        Ok(())
+        epoll::add(&self.epoll, socket, EventData::new_u64(token), EventFlags::IN)?;
+        Ok(None)
     }
 
     /// A new connection: most have their first bytes with them.
@@ -338,14 +339,6 @@ impl Acceptor {
         if self.strange_datagrams.are_a_flood(now) {
             epoll::delete(&self.epoll, self.shared.port.udp())?;
             self.reads_again = Some(now + IN_FLOOD);
-        }
-        Ok(())
-    }
-
-    fn resume_reading(&mut self) -> io::Result<()> {
-        if self.reads_again.is_some_and(|at| at <= Instant::now()) {
-            self.reads_again = None;
-            epoll::add(&self.epoll, self.shared.port.udp(), EventData::new_u64(UDP), EventFlags::IN)?;
         }
         Ok(())
     }
