@@ -146,15 +146,7 @@ pub(crate) fn from_hex_up_to(text: &str, most: usize) -> Option<Vec<u8>> {
 
 /// The bytes, if there are exactly `N`.
 pub(crate) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let digits = text.as_bytes();
-    if digits.len() != 2 * N || !digits.iter().all(u8::is_ascii_hexdigit) {
-        return None;
-    }
-    let mut bytes = [0; N];
-    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()?;
-    }
-    Some(bytes)
+    from_hex_up_to(text, N)?.try_into().ok()
 }
 
 #[cfg(test)]

@@ -118,19 +118,22 @@ impl Visit {
     pub fn begin(server: SocketAddr, key: Option<&Key>, stop: &Stop) -> Result<Visit, Error> {
         let socket = connect_tcp(server, &TcpOptions::default(), PATIENCE, stop)
             .map_err(|e| Error::Connect(server, e))?;
-        let stranger = |e| Error::Stranger(server, e);
+        // Nothing that a server says first is an answer of another program.
+        let stranger = |error| match error {
+            Error::Gone(e) => Error::Stranger(server, e),
+            other => other,
+        };
         let line = Line::new(&socket, MOST_FROM_SERVER)?;
         let ours: Nonce = key::random()?;
-        line.send(&OPENING, PATIENCE).map_err(stranger)?;
+        line.send(&OPENING, PATIENCE).map_err(|e| Error::Stranger(server, e))?;
         let program = concat!("weir ", env!("CARGO_PKG_VERSION")).to_owned();
         let hello = Ask::Hello { version: VERSION, nonce: key::to_hex(&ours), program };
-        line.say(&hello, PATIENCE).map_err(stranger)?;
-        let (theirs, keyed) = match line.hear(PATIENCE).map_err(stranger)? {
+        say(&line, &hello).map_err(stranger)?;
+        let (theirs, keyed) = match hear(&line).map_err(stranger)? {
             Tell::Challenge { version, .. } if version != VERSION => {
                 return Err(Error::Version(server, version));
             }
             Tell::Challenge { nonce, keyed, .. } => (nonce, keyed),
-            Tell::Refused { reason } => return Err(Error::Refused(reason)),
             _ => return Err(stranger(out_of_turn())),
         };
         let theirs: Nonce = key::from_hex(&theirs).ok_or_else(|| stranger(out_of_turn()))?;
@@ -140,21 +143,22 @@ impl Visit {
             (Some(_), false) => return Err(Error::KeyUnproved(server)),
             (Some(key), true) => {
                 let proof = key.prove(End::Client, &ours, &theirs);
-                line.say(&Ask::Prove { proof }, PATIENCE).map_err(stranger)?;
+                say(&line, &Ask::Prove { proof }).map_err(stranger)?;
             }
             (None, false) => {}
         }
-        match line.hear(PATIENCE).map_err(stranger)? {
-            Tell::Welcome { proof, program } => {
-                let proved = |key: &Key| proof.is_some_and(|p| key.verify(&p, End::Server, &ours, &theirs));
-                if key.is_some_and(|key| !proved(key)) {
-                    return Err(Error::KeyUnproved(server));
-                }
-                Ok(Visit { socket, server, program })
-            }
-            Tell::Refused { reason } => Err(Error::Refused(reason)),
-            _ => Err(stranger(out_of_turn())),
+        let Tell::Welcome { proof, program } = hear(&line).map_err(stranger)? else {
+            return Err(stranger(out_of_turn()));
+        };
+        let proved = |key: &Key| proof.is_some_and(|p| key.verify(&p, End::Server, &ours, &theirs));
+        if key.is_some_and(|key| !proved(key)) {
+            return Err(Error::KeyUnproved(server));
         }
+        Ok(Visit { socket, server, program })
+    }
+
+    fn line(&self) -> io::Result<Line<'_>> {
+        Line::new(&self.socket, MOST_FROM_SERVER)
     }
 
     /// Name and version of the server's program; from outside, so not for a terminal as it is.
@@ -181,19 +185,15 @@ impl Visit {
         stop: &Stop,
         watch: OnSnapshot<'_>,
     ) -> Result<Measured, Error> {
-        let line = Line::new(&self.socket, MOST_FROM_SERVER)?;
+        let line = self.line()?;
         let milliseconds = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
         let open = Ask::Open {
             workload: Box::new(workload.clone()),
             warmup_ms: milliseconds(span.warmup),
             duration_ms: milliseconds(span.duration),
         };
-        line.say(&open, PATIENCE).map_err(Error::Gone)?;
-        let (cookie, workload, notes) = match line.hear(PATIENCE).map_err(Error::Gone)? {
-            Tell::Opened { cookie, workload, notes } => (cookie, *workload, notes),
-            Tell::Refused { reason } => return Err(Error::Refused(reason)),
-            _ => return Err(Error::Gone(out_of_turn())),
-        };
+        say(&line, &open)?;
+        let Tell::Opened { cookie, workload, notes } = hear(&line)? else { return Err(out_of_turn()) };
         let observer = Observer::watched();
         let ended = Stop::default();
         let setting = TrialSettings {
@@ -202,28 +202,69 @@ impl Visit {
             handshake: true,
             ..TrialSettings::new(span.warmup, span.duration, cookie)
         };
-        let mut course =
-            Course { line: &line, stop, ended: &ended, observer: &observer, watch, far: Vec::new() };
-        let near = course.run(|| workload.engine().drive(&setting, self.server))?;
-        let (far, far_flows) = course.finish()?;
+        let mut trial =
+            RunningTrial { line: &line, stop, ended: &ended, observer: &observer, watch, far: Vec::new() };
+        let near = trial.run(|| workload.engine().drive(&setting, self.server))?;
+        let (far, far_flows) = trial.finish()?;
         Ok(Measured {
             trial: workload.engine().combine(std::slice::from_ref(&near), std::slice::from_ref(&far)),
             near,
             far: Some(far),
             near_flows: observer.flows(),
             far_flows,
-            workload,
+            workload: *workload,
             notes,
         })
     }
 }
 
-fn out_of_turn() -> frame::Error {
-    frame::Error::Malformed("it answered out of turn".into())
+fn out_of_turn() -> Error {
+    Error::Gone(frame::Error::Malformed("it answered out of turn".into()))
+}
+
+fn say(line: &Line<'_>, ask: &Ask) -> Result<(), Error> {
+    line.say(ask, PATIENCE).map_err(Error::Gone)
+}
+
+/// The next message of a server; a refusal is an error.
+fn hear(line: &Line<'_>) -> Result<Tell, Error> {
+    match line.hear(PATIENCE).map_err(Error::Gone)? {
+        Tell::Refused { reason } => Err(Error::Refused(reason)),
+        tell => Ok(tell),
+    }
+}
+
+/// Drives in a thread of its own, and looks around meanwhile.
+fn drive_beside(
+    drive: impl FnOnce() -> Result<Part, weir_load::Error> + Send,
+    mut look: impl FnMut(),
+) -> io::Result<Result<Part, weir_load::Error>> {
+    std::thread::scope(|scope| {
+        let (done, result) = channel();
+        std::thread::Builder::new().name("drive".into()).spawn_scoped(scope, move || {
+            // The receiver lives until the thread is done.
+            let _ = done.send(drive());
+        })?;
+        loop {
+            match result.recv_timeout(LOOK) {
+                Ok(part) => return Ok(part),
+                Err(RecvTimeoutError::Timeout) => look(),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(io::Error::other("the measuring thread is gone"));
+                }
+            }
+        }
+    })
+}
+
+impl LiveSnapshot {
+    fn taken(begun: Instant, observer: &Observer, far: Vec<FlowFigures>) -> Self {
+        LiveSnapshot { elapsed: begun.elapsed(), near: observer.flows(), far, times: observer.take_times() }
+    }
 }
 
 /// A measurement under way.
-struct Course<'a, 'w> {
+struct RunningTrial<'a, 'w> {
     line: &'a Line<'a>,
     /// The user's.
     stop: &'a Stop,
@@ -234,73 +275,49 @@ struct Course<'a, 'w> {
     far: Vec<FlowFigures>,
 }
 
-impl Course<'_, '_> {
-    /// Drive in a thread of its own, and look after the server and the watch meanwhile.
+impl RunningTrial<'_, '_> {
+    /// Drives, and looks after the server and the watch meanwhile.
     fn run(&mut self, drive: impl FnOnce() -> Result<Part, weir_load::Error> + Send) -> Result<Part, Error> {
         let begun = Instant::now();
-        std::thread::scope(|scope| {
-            let (done, result) = channel();
-            std::thread::Builder::new().name("drive".into()).spawn_scoped(scope, move || {
-                // The receiver lives until the thread is done.
-                let _ = done.send(drive());
-            })?;
-            let mut cut = None;
-            loop {
-                match result.recv_timeout(LOOK) {
-                    Ok(part) => {
-                        self.snapshot(begun);
-                        // Why the server left says more than that its connections broke.
-                        return cut.map_or(part.map_err(Error::Load), Err);
-                    }
-                    Err(RecvTimeoutError::Timeout) => {}
-                    Err(RecvTimeoutError::Disconnected) => {
-                        return Err(Error::Io(io::Error::other("the measuring thread is gone")));
-                    }
-                }
-                self.snapshot(begun);
-                if cut.is_none()
-                    && let Err(e) = self.listen()
-                {
-                    cut = Some(e);
-                    self.ended.raise();
-                }
-                if self.stop.raised() {
-                    self.ended.raise();
-                }
+        let mut cut = None;
+        let part = drive_beside(drive, || {
+            self.snapshot(begun);
+            if cut.is_none()
+                && let Err(e) = self.listen()
+            {
+                cut = Some(e);
+                self.ended.raise();
             }
-        })
+            if self.stop.raised() {
+                self.ended.raise();
+            }
+        })?;
+        self.snapshot(begun);
+        // Why the server left says more than that its connections broke.
+        cut.map_or(part.map_err(Error::Load), Err)
     }
 
     fn snapshot(&mut self, begun: Instant) {
-        (self.watch)(LiveSnapshot {
-            elapsed: begun.elapsed(),
-            near: self.observer.flows(),
-            far: self.far.clone(),
-            times: self.observer.take_times(),
-        });
+        (self.watch)(LiveSnapshot::taken(begun, self.observer, self.far.clone()));
     }
 
     /// Reads the messages that the server has sent meanwhile.
     fn listen(&mut self) -> Result<(), Error> {
         while self.line.await_word(Duration::ZERO)? {
-            match self.line.hear(PATIENCE).map_err(Error::Gone)? {
-                Tell::Live { flows } => self.far = flows,
-                Tell::Refused { reason } => return Err(Error::Refused(reason)),
-                _ => return Err(Error::Gone(out_of_turn())),
-            }
+            let Tell::Live { flows } = hear(self.line)? else { return Err(out_of_turn()) };
+            self.far = flows;
         }
         Ok(())
     }
 
     /// Ask for what the server saw.
     fn finish(&mut self) -> Result<(Part, Vec<FlowFigures>), Error> {
-        self.line.say(&Ask::Finish, PATIENCE).map_err(Error::Gone)?;
+        say(self.line, &Ask::Finish)?;
         loop {
-            match self.line.hear(PATIENCE).map_err(Error::Gone)? {
+            match hear(self.line)? {
                 Tell::Live { .. } => {}
                 Tell::Seen { part, flows } => return Ok((*part, flows)),
-                Tell::Refused { reason } => return Err(Error::Refused(reason)),
-                _ => return Err(Error::Gone(out_of_turn())),
+                _ => return Err(out_of_turn()),
             }
         }
     }

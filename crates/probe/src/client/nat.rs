@@ -5,8 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use super::{Error, PATIENCE, Visit, out_of_turn};
-use crate::frame::{Line, MOST_FROM_SERVER};
+use super::{Error, PATIENCE, Visit, hear, out_of_turn, say};
 use crate::key::{from_hex_up_to, to_hex};
 use crate::message::{Ask, NatAsk, Tell};
 use crate::nat::{At, Endpoints, LONGEST_RAW, MARK, Transport, raw_mark};
@@ -61,20 +60,15 @@ impl NatCheck {
     /// # Errors
     /// The server does not serve checks, has no free ports, or is gone.
     pub fn open(visit: Visit) -> Result<NatCheck, Error> {
-        let line = Line::new(&visit.socket, MOST_FROM_SERVER)?;
+        let line = visit.line()?;
         let begun = Instant::now();
-        line.say(&Ask::NatOpen {}, PATIENCE).map_err(Error::Gone)?;
-        let told = line.hear(PATIENCE).map_err(Error::Gone)?;
-        let (number, own, mut addresses, ports, knows_raw, longest_s) = match told {
-            Tell::NatOpened { number, own, addresses, ports, knows_raw, longest_s } => {
-                (number, own, addresses, ports, knows_raw, longest_s)
-            }
-            Tell::Refused { reason } => return Err(Error::Refused(reason)),
-            _ => return Err(Error::Gone(out_of_turn())),
+        say(&line, &Ask::NatOpen {})?;
+        let Tell::NatOpened { number, own, mut addresses, ports, knows_raw, longest_s } = hear(&line)? else {
+            return Err(out_of_turn());
         };
         let round_trip = begun.elapsed();
         if !(1..=2).contains(&addresses.len()) || ports[0] == ports[1] || ports.contains(&0) {
-            return Err(Error::Gone(out_of_turn()));
+            return Err(out_of_turn());
         }
         let own = own.map(usize::from);
         let real = addresses.clone();
@@ -195,8 +189,7 @@ impl NatCheck {
     }
 
     fn ask(&mut self, ask: &Ask) -> Result<(), Error> {
-        let line = Line::new(&self.visit.socket, MOST_FROM_SERVER)?;
-        line.say(ask, PATIENCE).map_err(Error::Gone)?;
+        say(&self.visit.line()?, ask)?;
         self.open += 1;
         Ok(())
     }
@@ -230,19 +223,19 @@ impl NatCheck {
 
     /// False if nothing comes in time.
     fn hear_one(&mut self, patience: Duration) -> Result<bool, Error> {
-        let line = Line::new(&self.visit.socket, MOST_FROM_SERVER)?;
+        let line = self.visit.line()?;
         if !line.await_word(patience)? {
             return Ok(false);
         }
-        match line.hear(PATIENCE).map_err(Error::Gone)? {
+        match hear(&line)? {
             Tell::NatArrived { transport, at: (address, port), from, mark } => {
-                let mark = from_hex_up_to(&mark, MARK).ok_or_else(|| Error::Gone(out_of_turn()))?;
+                let mark = from_hex_up_to(&mark, MARK).ok_or_else(out_of_turn)?;
                 let from = self.prefix.map_or(from, |prefix| prefix.known(from));
                 self.arrived.push_back(Arrived { transport, at: At { address, port }, from, mark });
             }
             Tell::NatRawArrived { packet } => {
                 let packet = from_hex_up_to(&packet, LONGEST_RAW);
-                let mut packet = packet.ok_or_else(|| Error::Gone(out_of_turn()))?;
+                let mut packet = packet.ok_or_else(out_of_turn)?;
                 readdress(&mut packet, &self.names);
                 self.arrived_raw.push_back(packet);
             }
@@ -252,8 +245,7 @@ impl NatCheck {
                     return Err(Error::Refused(reason));
                 }
             }
-            Tell::Refused { reason } => return Err(Error::Refused(reason)),
-            _ => return Err(Error::Gone(out_of_turn())),
+            _ => return Err(out_of_turn()),
         }
         Ok(true)
     }
@@ -264,17 +256,16 @@ impl NatCheck {
     /// As [`NatCheck::hear`].
     pub fn finish(mut self) -> Result<(Visit, Bytes), Error> {
         self.settle()?;
-        let line = Line::new(&self.visit.socket, MOST_FROM_SERVER)?;
-        line.say(&Ask::Finish, PATIENCE).map_err(Error::Gone)?;
+        let line = self.visit.line()?;
+        say(&line, &Ask::Finish)?;
         loop {
-            match line.hear(PATIENCE).map_err(Error::Gone)? {
+            match hear(&line)? {
                 // On their way when the end was asked for.
                 Tell::NatArrived { .. } | Tell::NatRawArrived { .. } => {}
                 Tell::NatClosed { received_bytes: received, sent_bytes: sent } => {
                     return Ok((self.visit, Bytes { received, sent }));
                 }
-                Tell::Refused { reason } => return Err(Error::Refused(reason)),
-                _ => return Err(Error::Gone(out_of_turn())),
+                _ => return Err(out_of_turn()),
             }
         }
     }
