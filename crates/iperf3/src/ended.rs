@@ -1,6 +1,5 @@
 //! Sessions that are over, for a log.
 
-use std::fmt;
 use std::net::SocketAddr;
 
 use super::error::Error;
@@ -37,31 +36,4 @@ pub struct Asked {
     pub streams: u32,
     /// Printable, at most 80 characters.
     pub title: Option<String>,
-}
-
-/// One line for people; nothing in it that a terminal would obey.
-impl fmt::Display for Ended {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "iperf3 {}", self.client)?;
-        if let Some(test) = &self.test {
-            let protocol = if test.protocol == Protocol::Udp { "udp" } else { "tcp" };
-            let way = match test.way {
-                Way::Egress => "",
-                Way::Ingress => " reverse",
-                Way::Both => " both ways",
-            };
-            write!(f, ": {protocol}{way}, {} streams, {:.1} s", test.streams, self.seconds)?;
-            write!(f, ", received {} bytes, sent {} bytes", self.received_bytes, self.sent_bytes)?;
-            if let Some((lost, of)) = self.lost {
-                write!(f, ", lost {lost} of {of} datagrams")?;
-            }
-            if let Some(title) = &test.title {
-                write!(f, ", \"{title}\"")?;
-            }
-        }
-        match &self.error {
-            Some(error) => write!(f, ": {error}"),
-            None => Ok(()),
-        }
-    }
 }

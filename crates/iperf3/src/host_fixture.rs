@@ -12,9 +12,34 @@ use serde_json::Value;
 use weir_sys::Stop;
 
 use super::client::{self, TestObserver};
-use super::{COOKIE_BYTES, Cookie, End, Error, Host, Interval, Lines, Options, Report};
+use super::{COOKIE_BYTES, Cookie, End, Ended, Error, Host, Interval, Lines, Options, Protocol, Report, Way};
 use weir_load::limits::Limits;
 use weir_load::port::Port;
+
+/// A session that is over, in one line.
+fn words(ended: &Ended) -> String {
+    let mut words = format!("iperf3 {}", ended.client);
+    if let Some(test) = &ended.test {
+        let protocol = if test.protocol == Protocol::Udp { "udp" } else { "tcp" };
+        let way = match test.way {
+            Way::Egress => "",
+            Way::Ingress => " reverse",
+            Way::Both => " both ways",
+        };
+        words += &format!(": {protocol}{way}, {} streams, {:.1} s", test.streams, ended.seconds);
+        words += &format!(", received {} bytes, sent {} bytes", ended.received_bytes, ended.sent_bytes);
+        if let Some((lost, of)) = ended.lost {
+            words += &format!(", lost {lost} of {of} datagrams");
+        }
+        if let Some(title) = &test.title {
+            words += &format!(", \"{title}\"");
+        }
+    }
+    match &ended.error {
+        Some(error) => format!("{words}: {error}"),
+        None => words,
+    }
+}
 
 /// A server that hands everything over, until it is dropped.
 pub(super) struct Server {
@@ -34,7 +59,7 @@ impl Server {
         let tell = Mutex::new(tell);
         let host = Host::new(limits.clone(), port.clone())
             .json_output(json)
-            .log(move |e| drop(tell.lock().unwrap().send(e.to_string())));
+            .log(move |e| drop(tell.lock().unwrap().send(words(e))));
         let (host, stop) = (Arc::new(host), Arc::new(AtomicBool::new(false)));
         let address = port.address();
         let (own, ends) = (host.clone(), stop.clone());

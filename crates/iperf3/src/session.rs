@@ -76,15 +76,6 @@ pub(super) struct Session<'a> {
     claims: Vec<Claim<'a>>,
 }
 
-/// Further values for the log.
-#[derive(Default)]
-struct SessionCounts {
-    asked: Option<Asked>,
-    received_bytes: u64,
-    sent_bytes: u64,
-    lost: Option<(u64, u64)>,
-}
-
 impl<'a> Session<'a> {
     /// From the cookie, which was read, to the end.
     pub(super) fn run(
@@ -95,27 +86,27 @@ impl<'a> Session<'a> {
         client: SocketAddr,
     ) -> Ended {
         let begun = Instant::now();
-        let mut tally = SessionCounts::default();
+        let mut ended = Ended {
+            client,
+            test: None,
+            received_bytes: 0,
+            sent_bytes: 0,
+            lost: None,
+            seconds: 0.0,
+            error: None,
+        };
         let result = Control::new(stream, shared.stop.clone()).and_then(|control| {
             keep_alive(control.stream()).map_err(Error::io("prepare the control connection"))?;
             let patience = shared.limits.patience;
             let mut session =
                 Session { shared, entry, connections, control, client, patience, claims: Vec::new() };
-            let result = session.serve(&mut tally);
+            let result = session.serve(&mut ended);
             if let Err(error) = &result {
                 session.give_up(error);
             }
             result
         });
-        Ended {
-            client,
-            test: tally.asked,
-            received_bytes: tally.received_bytes,
-            sent_bytes: tally.sent_bytes,
-            lost: tally.lost,
-            seconds: begun.elapsed().as_secs_f64(),
-            error: result.err(),
-        }
+        Ended { seconds: begun.elapsed().as_secs_f64(), error: result.err(), ..ended }
     }
 
     /// Tell the client why, if it can still hear it.
@@ -136,7 +127,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn serve(&mut self, tally: &mut SessionCounts) -> Result<(), Error> {
+    fn serve(&mut self, ended: &mut Ended) -> Result<(), Error> {
         self.control.write_state(State::ParamExchange, self.patience)?;
         let asked = self.control.read_json(PARAMETERS_LIMIT, self.patience, "waiting for the parameters");
         let asked = match asked {
@@ -147,7 +138,7 @@ impl<'a> Session<'a> {
             .and_then(|asked| Taken::new(&self.shared.limits, self.client.ip(), &asked))
             .map_err(refused)?;
         let parameters = taken.parameters.clone();
-        tally.asked = Some(Asked {
+        ended.test = Some(Asked {
             protocol: parameters.protocol,
             way: parameters.way,
             streams: parameters.streams,
@@ -159,7 +150,7 @@ impl<'a> Session<'a> {
             self.patience,
             "start the test",
         )?;
-        self.test(taken, streams, tally)
+        self.test(taken, streams, ended)
     }
 
     /// Wait for all streams: those that the client sends on come first.
@@ -260,7 +251,7 @@ impl<'a> Session<'a> {
     }
 
     /// From the start to the end of the session.
-    fn test(&mut self, taken: Taken, streams: Vec<Stream>, tally: &mut SessionCounts) -> Result<(), Error> {
+    fn test(&mut self, taken: Taken, streams: Vec<Stream>, ended: &mut Ended) -> Result<(), Error> {
         let p = &*taken.parameters.clone();
         // A number of bytes is exact where nothing gets lost; otherwise the client says when it has enough.
         let goal = p.goal_bytes().filter(|_| p.protocol == Protocol::Tcp && p.omit_s == 0);
@@ -283,7 +274,7 @@ impl<'a> Session<'a> {
         ledger.close(over);
         // Its sockets and threads are gone. Before the client hears of the end, so that its next test has room.
         drop(taken);
-        tally.enter(&ledger, p);
+        ended.enter(&ledger, p);
         result?;
         let now = thread_cpu_use();
         used += CpuUse { user: now.user - own.user, system: now.system - own.system };
@@ -373,7 +364,7 @@ impl<'a> Session<'a> {
     }
 }
 
-impl SessionCounts {
+impl Ended {
     fn enter(&mut self, ledger: &Ledger, p: &Parameters) {
         self.received_bytes = ledger.counted_bytes(false);
         self.sent_bytes = ledger.counted_bytes(true);
