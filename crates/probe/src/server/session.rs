@@ -30,7 +30,7 @@ const TICK: Duration = Duration::from_secs(1);
 const PROGRAM: usize = 100;
 
 /// The reason why a client's session ended early, in words for the log, and for the client if it should get them.
-struct Cut {
+pub(super) struct Cut {
     words: String,
     tell: bool,
     /// It is in the log already, with what was measured until then.
@@ -47,7 +47,13 @@ impl From<Error> for Cut {
     }
 }
 
-fn refused(words: impl Into<String>) -> Cut {
+impl From<io::Error> for Cut {
+    fn from(error: io::Error) -> Self {
+        Error::Io(error).into()
+    }
+}
+
+pub(super) fn refused(words: impl Into<String>) -> Cut {
     Cut { words: words.into(), tell: true, logged: false }
 }
 
@@ -59,7 +65,7 @@ pub(super) fn serve(shared: &Arc<Shared>, connection: TcpStream, peer: SocketAdd
     let mut session = Session { shared, socket: &socket, open: &open, peer, program: None };
     let ended = match Line::new(&socket, MOST_FROM_CLIENT) {
         Ok(line) => session.run(&line),
-        Err(e) => Err(Error::Io(e).into()),
+        Err(e) => Err(e.into()),
     };
     let Err(mut end) = ended else { return };
     if open.lost_its_place() {
@@ -112,7 +118,7 @@ impl Session<'_> {
     fn run(&mut self, line: &Line<'_>) -> Result<(), Cut> {
         self.welcome(line)?;
         loop {
-            if !line.await_word(self.shared.limits.idle).map_err(Error::Io)? {
+            if !line.await_word(self.shared.limits.idle)? {
                 return Err(refused(format!("idle for {} s", self.shared.limits.idle.as_secs())));
             }
             match line.hear(self.shared.limits.patience) {
@@ -150,7 +156,7 @@ impl Session<'_> {
         let Some(theirs) = key::from_hex::<32>(&theirs) else {
             return Err(refused("expected a nonce of 32 bytes"));
         };
-        let ours: Nonce = key::random().map_err(Error::Io)?;
+        let ours: Nonce = key::random()?;
         let nonce = key::to_hex(&ours);
         line.say(&Tell::Challenge { version: VERSION, nonce, keyed: key.is_some() }, patience)?;
         let mut proof = None;
@@ -211,7 +217,7 @@ impl Session<'_> {
     /// Serves one NAT check.
     fn check_nat(&self, line: &Line<'_>) -> Result<(), Cut> {
         let begun = Instant::now();
-        let own = self.socket.local_addr().map_err(Error::Io)?.ip();
+        let own = self.socket.local_addr()?.ip();
         let ended = match self.shared.nat.get() {
             Some(pool) => {
                 let keyed = self.shared.config.key.is_some();
@@ -227,8 +233,7 @@ impl Session<'_> {
                 let told = line.say(&Tell::Refused { reason: reason.clone() }, self.shared.limits.patience);
                 ((0, 0), reason, told.map_err(Cut::from))
             }
-            Err(nat::Broken::Line(error)) => ((0, 0), error.to_string(), Err(Cut::from(error))),
-            Err(nat::Broken::Rule(words)) => ((0, 0), words.clone(), Err(refused(words))),
+            Err(cut) => ((0, 0), cut.words.clone(), Err(cut)),
         };
         let (received_bytes, sent_bytes) = bytes;
         let note = self.note(begun, Some("NAT check".to_owned()), &[], &end);
@@ -255,11 +260,11 @@ impl Session<'_> {
         observer: &Observer,
     ) -> Result<(), Cut> {
         let patience = self.shared.limits.patience;
-        let own = self.socket.local_addr().map_err(Error::Io)?.ip();
-        let cookie = u64::from_be_bytes(key::random().map_err(Error::Io)?);
+        let own = self.socket.local_addr()?.ip();
+        let cookie = u64::from_be_bytes(key::random()?);
         let setting =
             TrialSettings { observer: observer.clone(), ..TrialSettings::new(warmup, duration, cookie) };
-        let (handover, queue) = handover(self.shared.port.address().port()).map_err(Error::Io)?;
+        let (handover, queue) = handover(self.shared.port.address().port())?;
         let responder = fit.workload.engine().serve(&setting, queue).map_err(|e| refused(e.to_string()))?;
         let most_bps =
             self.shared.limits.most_bps().map(|most| taken.rate.as_ref().map_or(most, Reserved::rate_bps));
@@ -296,7 +301,7 @@ impl Session<'_> {
         let patience = self.shared.limits.patience;
         let begun = Instant::now();
         loop {
-            if line.await_word(TICK).map_err(Error::Io)? {
+            if line.await_word(TICK)? {
                 return match line.hear(patience)? {
                     Ask::Finish => Ok(()),
                     _ => Err(refused("expected finish")),

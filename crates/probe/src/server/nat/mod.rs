@@ -16,6 +16,7 @@ use weir_load::limits::Limits;
 pub(super) use pool::Pool;
 pub use pool::{NatPorts, shared_tcp};
 
+use super::session::{Cut, refused};
 use crate::frame::{Error, Line};
 use crate::key::{self, from_hex_up_to, to_hex};
 use crate::message::{Ask, NatAsk, Tell};
@@ -47,33 +48,13 @@ pub(super) enum Ended {
     Done((u64, u64)),
 }
 
-/// Why the conversation cannot go on.
-pub(super) enum Broken {
-    /// The connection, or the message on it.
-    Line(Error),
-    /// The reason, in words for the client.
-    Rule(String),
-}
-
-impl From<Error> for Broken {
-    fn from(error: Error) -> Self {
-        Broken::Line(error)
-    }
-}
-
-impl From<io::Error> for Broken {
-    fn from(error: io::Error) -> Self {
-        Broken::Line(error.into())
-    }
-}
-
 impl Check<'_> {
     /// Serves it until the client says that it is done.
-    pub(super) fn run(&self, line: &Line<'_>, socket: impl AsFd) -> Result<Ended, Broken> {
+    pub(super) fn run(&self, line: &Line<'_>, socket: impl AsFd) -> Result<Ended, Cut> {
         let patience = self.limits.patience;
         let memory = match self.limits.reserve(self.client, 1, account::MEMORY) {
             Ok(memory) => memory,
-            Err(refused) => return Ok(Ended::Refused(refused.to_string())),
+            Err(full) => return Ok(Ended::Refused(full.to_string())),
         };
         let (place, endpoints, sockets) = match self.pool.take(self.client, self.own) {
             Ok(taken) => taken,
@@ -121,7 +102,7 @@ impl Check<'_> {
         socket: impl AsFd,
         ends: &mut Ends,
         endpoints: &Endpoints,
-    ) -> Result<(u64, u64), Broken> {
+    ) -> Result<(u64, u64), Cut> {
         let patience = self.limits.patience;
         let begun = Instant::now();
         let mut heard = begun;
@@ -157,14 +138,14 @@ impl Check<'_> {
                         let (more, also) = raw.as_ref().map_or((0, 0), Raw::total);
                         return Ok((received + more, sent + also));
                     }
-                    _ => return Err(Broken::Rule("expected finish".into())),
+                    _ => return Err(refused("expected finish")),
                 }
             }
             if heard.elapsed() > self.limits.idle {
-                return Err(Broken::Rule(format!("idle for {} s", self.limits.idle.as_secs())));
+                return Err(refused(format!("idle for {} s", self.limits.idle.as_secs())));
             }
             if begun.elapsed() > self.limits.duration {
-                return Err(Broken::Rule(format!("not done after {} s", self.limits.duration.as_secs())));
+                return Err(refused(format!("not done after {} s", self.limits.duration.as_secs())));
             }
         }
     }
