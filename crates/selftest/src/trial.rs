@@ -52,7 +52,7 @@ pub enum Answer {
 }
 
 /// How a case went.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct CaseTrial {
     /// Right or wrong; `None` if it could not be tried.
     pub answer: Option<Answer>,
@@ -104,14 +104,8 @@ pub fn run(case: &Case, options: &Options) -> Result<CaseTrial, Error> {
     let found: Vec<_> =
         diagnosis.findings.iter().map(|f| (f.cause.clone(), f.place.clone(), f.severity)).collect();
     let answer = Some(judge(case, &found, &troubles));
-    Ok(CaseTrial {
-        answer,
-        skipped: None,
-        found,
-        diagnosis: Some(diagnosis),
-        evidence: Some(evidence),
-        troubles,
-    })
+    let (diagnosis, evidence) = (Some(diagnosis), Some(evidence));
+    Ok(CaseTrial { answer, skipped: None, found, diagnosis, evidence, troubles })
 }
 
 fn watch(hosts: &Hosts, alone: &[LabHost], options: &Options) -> Result<Evidence, Error> {
@@ -172,14 +166,7 @@ fn judge(case: &Case, found: &[(String, String, Severity)], troubles: &[String])
 
 impl CaseTrial {
     fn skipped(why: String) -> Self {
-        CaseTrial {
-            answer: None,
-            skipped: Some(why),
-            found: Vec::new(),
-            diagnosis: None,
-            evidence: None,
-            troubles: Vec::new(),
-        }
+        CaseTrial { skipped: Some(why), ..CaseTrial::default() }
     }
 }
 
