@@ -252,10 +252,11 @@ impl<P: Prober> Search<'_, P> {
                         record.outcome = outcome;
                     }
                 } else {
+                    let lost = u32::from(outcome != ProbeOutcome::Arrived);
                     record.controls += 1;
-                    record.controls_lost += u32::from(outcome != ProbeOutcome::Arrived);
+                    record.controls_lost += lost;
                     self.controls.0 += 1;
-                    self.controls.1 += u32::from(outcome != ProbeOutcome::Arrived);
+                    self.controls.1 += lost;
                 }
             }
             match record.outcome {
@@ -265,7 +266,7 @@ impl<P: Prober> Search<'_, P> {
                 ProbeOutcome::Silent | ProbeOutcome::HopsUsedUp { .. } | ProbeOutcome::Refused { .. } => {}
             }
             if self.is_blamed(&record) {
-                break match self.asked_far_end(size)? {
+                break match asked_far_end(self.prober, self.way, size)? {
                     Some(mtu) => {
                         record.outcome = ProbeOutcome::TooBig { mtu, from: None };
                         Found::Told(mtu, None)
@@ -288,14 +289,14 @@ impl<P: Prober> Search<'_, P> {
         let loss = (lost + 1.0) / (sent + 2.0);
         record.controls > record.controls_lost && loss.powf(record.probes.into()) < CHANCE
     }
+}
 
-    /// Only the far end hears what routers say of its packets.
-    fn asked_far_end(&mut self, size: u32) -> io::Result<Option<u32>> {
-        if self.way == Way::Egress {
-            return Ok(None);
-        }
-        Ok(self.prober.far_mtu()?.filter(|mtu| *mtu < size))
+/// Only the far end hears what routers say of its packets: the MTU that it was told for one of that length.
+fn asked_far_end(prober: &mut impl Prober, way: Way, size: u32) -> io::Result<Option<u32>> {
+    if way == Way::Egress {
+        return Ok(None);
     }
+    Ok(prober.far_mtu()?.filter(|mtu| *mtu < size))
 }
 
 /// Whether a router says anything of a packet that is too long, asked again after its limit of messages has recovered: Linux
@@ -308,11 +309,7 @@ pub fn told_after_all(prober: &mut impl Prober, way: Way, size: u32) -> io::Resu
     let outcomes = prober.exchange(&[Probe::whole(way, size), control], FIRST_GRACE)?;
     Ok(match outcomes.first() {
         Some(ProbeOutcome::TooBig { mtu, from }) => Some(Claim { mtu: *mtu, from: *from, right: None }),
-        _ if way == Way::Ingress => {
-            let mtu = prober.far_mtu()?.filter(|mtu| *mtu < size);
-            mtu.map(|mtu| Claim { mtu, from: None, right: None })
-        }
-        _ => None,
+        _ => asked_far_end(prober, way, size)?.map(|mtu| Claim { mtu, from: None, right: None }),
     })
 }
 

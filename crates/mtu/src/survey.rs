@@ -208,20 +208,20 @@ impl Surveyor {
     fn find_far_end(&mut self) -> Result<(SocketProber, Method), Error> {
         let trusted = self.target.session.is_some();
         let mut prober = self.udp(Far::Ours { trusted })?;
-        let mut heard = self.knock(&mut prober)?;
+        let mut heard = self.probe_twice(&mut prober)?;
         // With a session the far end certainly exists. If the question came too early or was lost, it is repeated.
         for _ in 0..3 {
             if !trusted || heard == Some(ProbeOutcome::Arrived) || prober.is_over() {
                 break;
             }
-            heard = self.knock(&mut prober)?;
+            heard = self.probe_twice(&mut prober)?;
         }
         if heard == Some(ProbeOutcome::Arrived) {
             return Ok((prober, Method::FarEnd));
         }
         match SocketProber::echo(self.target.address.ip(), self.session, self.deadline, &self.stop) {
             Ok(mut echo) => {
-                if self.knock(&mut echo)? == Some(ProbeOutcome::Arrived) {
+                if self.probe_twice(&mut echo)? == Some(ProbeOutcome::Arrived) {
                     return Ok((echo, Method::Echo));
                 }
                 self.unknown.push("the target does not answer pings".into());
@@ -234,7 +234,7 @@ impl Surveyor {
         if heard.is_none() && !trusted {
             // Another prober may have used up the refusals that the host sends at once.
             self.pause(Instant::now() + ICMP_PAUSE, &prober);
-            heard = self.knock(&mut prober)?;
+            heard = self.probe_twice(&mut prober)?;
         }
         match heard {
             Some(ProbeOutcome::Refused { refusal: Refusal::ClosedPort, .. }) => {
@@ -273,8 +273,8 @@ impl Surveyor {
         })
     }
 
-    /// A few small packets.
-    fn knock(&self, prober: &mut SocketProber) -> Result<Option<ProbeOutcome>, Error> {
+    /// Sends two small packets, and returns the best that came of them.
+    fn probe_twice(&self, prober: &mut SocketProber) -> Result<Option<ProbeOutcome>, Error> {
         let control = Probe::whole(Way::Egress, prober.least());
         let outcomes = prober.exchange(&[control; 2], GRACE);
         let outcomes = outcomes.map_err(|source| Error::Send { target: self.target.address, source })?;

@@ -130,16 +130,14 @@ impl Words<'_> {
             _ => 2,
         })?;
         let on = match bad.as_slice() {
-            [_, _] => "on the path".to_owned(),
-            [one] if self.survey.method == Method::Echo => {
-                if one.way == Way::Egress {
-                    "on the path".into()
-                } else {
-                    way_words(one.way).to_owned()
-                }
+            [_, _] => "on the path",
+            [one]
+                if one.way == Way::Egress
+                    && (self.survey.method == Method::Echo || back.fate == Fate::Unknown) =>
+            {
+                "on the path"
             }
-            [one] if one.way == Way::Egress && back.fate == Fate::Unknown => "on the path".to_owned(),
-            _ => way_words(gravest.way).to_owned(),
+            _ => way_words(gravest.way),
         };
         let (cause, what) = match gravest.fate {
             Fate::FirstOnly => (
@@ -169,10 +167,7 @@ impl Words<'_> {
         let silent: Vec<&PathMtu> = self.directions().filter(|d| d.limit == Limit::Silence).collect();
         let first = silent.first()?;
         let bytes = silent.iter().filter_map(|d| d.bytes).min()?;
-        let on = match silent.as_slice() {
-            [one] if self.survey.ingress.is_some() => format!(" {}", way_words(one.way)),
-            _ => String::new(),
-        };
+        let on = self.one_way(&silent);
         let place = match self.survey.black_hole {
             Some(LossPoint::Between { after, address, before }) => {
                 let whose = match (after, address) {
@@ -195,18 +190,15 @@ impl Words<'_> {
             self.clamp(),
             "or on the hosts: sysctl net.ipv4.tcp_mtu_probing=1 (RFC 4821)".to_owned(),
         ];
-        if !first.is_exact() {
-            advice.push(self.range(first));
-        }
+        advice.extend(range(first));
         Some(PathFinding { cause: PathCause::PathMtuBlackHole, summary, advice })
     }
 
-    fn range(&self, found: &PathMtu) -> String {
-        match (found.bytes, found.too_long) {
-            (Some(passes), Some(fails)) => {
-                format!("{} bytes pass and {} do not; in between was not tried", count(passes), count(fails))
-            }
-            _ => "no length is known to fail".to_owned(),
+    /// The direction in words, if something was found in one of two.
+    fn one_way(&self, found: &[&PathMtu]) -> String {
+        match found {
+            [one] if self.survey.ingress.is_some() => format!(" {}", way_words(one.way)),
+            _ => String::new(),
         }
     }
 
@@ -240,10 +232,7 @@ impl Words<'_> {
         let first = told.first()?;
         let bytes = told.iter().filter_map(|d| d.bytes).min()?;
         let who = told.iter().find_map(|d| d.claim?.from).map_or("a router".to_owned(), |f| f.to_string());
-        let on = match told.as_slice() {
-            [one] if self.survey.ingress.is_some() => format!(" {}", way_words(one.way)),
-            _ => String::new(),
-        };
+        let on = self.one_way(&told);
         let summary = format!(
             "The path carries {} bytes{on}, less than this link's {} (a tunnel, say), and {who} says so by ICMP: {}",
             count(bytes),
@@ -252,9 +241,7 @@ impl Words<'_> {
         );
         let mut advice =
             vec![format!("TCP and QUIC find it out by themselves; UDP programs: -l {}", self.payload)];
-        if !first.is_exact() {
-            advice.push(self.range(first));
-        }
+        advice.extend(range(first));
         Some(PathFinding { cause: PathCause::SmallerMtu, summary, advice })
     }
 
@@ -295,6 +282,19 @@ impl Words<'_> {
         let advice = swapped.iter().map(|f| told(f)).collect();
         Some(PathFinding { cause: PathCause::FragmentsReordered, summary, advice })
     }
+}
+
+/// Lengths that were not tried, if there are any.
+fn range(found: &PathMtu) -> Option<String> {
+    if found.is_exact() {
+        return None;
+    }
+    Some(match (found.bytes, found.too_long) {
+        (Some(passes), Some(fails)) => {
+            format!("{} bytes pass and {} do not; in between was not tried", count(passes), count(fails))
+        }
+        _ => "no length is known to fail".to_owned(),
+    })
 }
 
 /// Describes the observations of fragments in one sentence.

@@ -139,7 +139,7 @@ impl SocketProber {
             deadline,
             stop: stop.clone(),
             buffer: vec![0; 1 << 17],
-            // The knocks that found the port closed have used up two.
+            // The probes that found the port closed have used up two.
             refusals: Refusals::all_but(2),
             now: (Splitting::Usual, None),
         }
