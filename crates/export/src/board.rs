@@ -5,11 +5,10 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use weir_sys::Stop;
+use weir_sys::clock::sleep_unless;
 
 use crate::page::{Group, Metric, Page, yes};
 
-/// How soon the end is noticed.
-const NOTICE: Duration = Duration::from_millis(50);
 /// Shortest wait after a failure.
 const AFTER_FAILURE: Duration = Duration::from_secs(5);
 
@@ -157,9 +156,7 @@ fn follow(mut source: Box<dyn Source>, latest: &Mutex<Latest>, stop: &Stop) {
             latest.text = page.into_text();
             (latest.failure, latest.took, latest.ended) = (failure, began.elapsed(), Some(Instant::now()));
         }
-        while began.elapsed() < wait && !stop.raised() {
-            thread::sleep(NOTICE.min(wait.saturating_sub(began.elapsed())));
-        }
+        sleep_unless(&|| stop.raised(), wait.saturating_sub(began.elapsed()));
     }
 }
 

@@ -259,7 +259,7 @@ fn limited(page: &mut Page, rows: &[SideRow<'_>], names: &mut Names) {
             family.value(&[network, side, limit], value);
         };
         for limiter in Limiter::ALL {
-            write(limiter.word(), parts.iter().map(|part| part.tcp.limits.of(limiter)).sum());
+            write(limiter.words(), parts.iter().map(|part| part.tcp.limits.of(limiter)).sum());
         }
         write("unclear", parts.iter().map(|part| part.tcp.limits.unclear_seconds).sum());
     }

@@ -10,30 +10,32 @@ use weir_text::order;
 use crate::shared::{WeirErrors, WeirReported, WeirReporter};
 use crate::table::address;
 
-/// Meaning of an ICMP error (RFC 792, RFC 1812 section 5.2.7, RFC 4443).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum IcmpMeaning {
-    /// The sender knows no way to the network.
-    NetworkUnreachable,
-    /// The sender is the last router, and the host does not answer there.
-    HostUnreachable,
-    /// The host does not know the protocol.
-    ProtocolUnreachable,
-    /// No program listens at the port, or a filter says so.
-    PortUnreachable,
-    /// The packet is longer than the MTU of the next link, and must not be cut.
-    TooBig,
-    /// A filter of the sender forbids it.
-    Prohibited,
-    /// The hop limit (TTL) has come to its end: a loop, a long way, or traceroute.
-    HopLimit,
-    /// Not all fragments came in time.
-    Reassembly,
-    /// The sender does not understand the header.
-    ParameterProblem,
-    /// Unreachable for another reason.
-    OtherUnreachable,
+weir_text::listed! {
+    /// Meaning of an ICMP error (RFC 792, RFC 1812 section 5.2.7, RFC 4443).
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum IcmpMeaning {
+        /// The sender knows no way to the network.
+        NetworkUnreachable = "network unreachable",
+        /// The sender is the last router, and the host does not answer there.
+        HostUnreachable = "host unreachable",
+        /// The host does not know the protocol.
+        ProtocolUnreachable = "protocol unreachable",
+        /// No program listens at the port, or a filter says so.
+        PortUnreachable = "port unreachable",
+        /// The packet is longer than the MTU of the next link, and must not be cut.
+        TooBig = "packet too big",
+        /// A filter of the sender forbids it.
+        Prohibited = "prohibited by a filter",
+        /// The hop limit (TTL) has come to its end: a loop, a long way, or traceroute.
+        HopLimit = "hop limit exceeded",
+        /// Not all fragments came in time.
+        Reassembly = "fragments missing",
+        /// The sender does not understand the header.
+        ParameterProblem = "header not understood",
+        /// Unreachable for another reason.
+        OtherUnreachable = "unreachable",
+    }
 }
 
 impl IcmpMeaning {
@@ -50,22 +52,6 @@ impl IcmpMeaning {
             (4, 11, _) | (6, 3, _) => HopLimit,
             (4, 12, _) | (6, 4, _) => ParameterProblem,
             _ => OtherUnreachable,
-        }
-    }
-
-    /// In words.
-    pub fn words(self) -> &'static str {
-        match self {
-            IcmpMeaning::NetworkUnreachable => "network unreachable",
-            IcmpMeaning::HostUnreachable => "host unreachable",
-            IcmpMeaning::ProtocolUnreachable => "protocol unreachable",
-            IcmpMeaning::PortUnreachable => "port unreachable",
-            IcmpMeaning::TooBig => "packet too big",
-            IcmpMeaning::Prohibited => "prohibited by a filter",
-            IcmpMeaning::HopLimit => "hop limit exceeded",
-            IcmpMeaning::Reassembly => "fragments missing",
-            IcmpMeaning::ParameterProblem => "header not understood",
-            IcmpMeaning::OtherUnreachable => "unreachable",
         }
     }
 }

@@ -11,33 +11,19 @@ const LEAST_SECONDS: f64 = 1.0;
 /// Segments under way without any answer for this time wait for the network, ns: the first time-out of RFC 6298.
 const SILENCE_NS: u64 = 1_000_000_000;
 
-/// For what a sender waits before it sends more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Limiter {
-    /// Its program supplies no more.
-    Application,
-    /// The receive window of the other side is full.
-    Receiver,
-    /// The congestion window, after a loss or over a queue.
-    Network,
-    /// Its send buffer, or another limit of its own.
-    Sender,
-}
-
-impl Limiter {
-    /// All of them.
-    pub const ALL: [Limiter; 4] =
-        [Limiter::Application, Limiter::Receiver, Limiter::Network, Limiter::Sender];
-
-    /// One word for people.
-    pub fn word(self) -> &'static str {
-        match self {
-            Limiter::Application => "application",
-            Limiter::Receiver => "receiver",
-            Limiter::Network => "network",
-            Limiter::Sender => "sender",
-        }
+weir_text::listed! {
+    /// For what a sender waits before it sends more.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Limiter {
+        /// Its program supplies no more.
+        Application = "application",
+        /// The receive window of the other side is full.
+        Receiver = "receiver",
+        /// The congestion window, after a loss or over a queue.
+        Network = "network",
+        /// Its send buffer, or another limit of its own.
+        Sender = "sender",
     }
 }
 
@@ -106,7 +92,7 @@ impl Limits {
     /// The limit and its share for people; a dash without one.
     pub fn words(&self) -> String {
         match (self.by, self.share()) {
-            (Some(by), Some(share)) => format!("{} {:.0} %", by.word(), 100.0 * share),
+            (Some(by), Some(share)) => format!("{} {:.0} %", by.words(), 100.0 * share),
             _ => "-".to_owned(),
         }
     }

@@ -138,35 +138,23 @@ impl NotTracked {
     }
 }
 
-/// State of a flow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum FlowState {
-    /// Its SYN awaits an answer.
-    Opening,
-    /// Its SYN had no answer for three seconds.
-    Unanswered,
-    /// Packets of both sides pass.
-    Open,
-    /// Packets of one side alone pass here: the other way is another one, or this host is one of the ends.
-    OneWay,
-    /// Both sides have ended it.
-    Ended,
-    /// One side has reset it.
-    Reset,
-}
-
-impl FlowState {
-    /// In words for people.
-    pub fn word(self) -> &'static str {
-        match self {
-            FlowState::Opening => "opening",
-            FlowState::Unanswered => "unanswered",
-            FlowState::Open => "open",
-            FlowState::OneWay => "one way",
-            FlowState::Ended => "ended",
-            FlowState::Reset => "reset",
-        }
+weir_text::listed! {
+    /// State of a flow.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum FlowState {
+        /// Its SYN awaits an answer.
+        Opening = "opening",
+        /// Its SYN had no answer for three seconds.
+        Unanswered = "unanswered",
+        /// Packets of both sides pass.
+        Open = "open",
+        /// Packets of one side alone pass here: the other way is another one, or this host is one of the ends.
+        OneWay = "one way",
+        /// Both sides have ended it.
+        Ended = "ended",
+        /// One side has reset it.
+        Reset = "reset",
     }
 }
 
@@ -254,7 +242,7 @@ impl Flow {
         match self.state {
             FlowState::Reset if self.server_side.resets > 0 => "reset by server",
             FlowState::Reset => "reset by client",
-            state => state.word(),
+            state => state.words(),
         }
     }
 

@@ -15,55 +15,35 @@ use crate::table::{ends, is};
 /// How long a side may send without an answer before the other one counts as silent, ns.
 const PATIENCE_NS: u64 = 3_000_000_000;
 
-/// Content of a UDP flow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum UdpKind {
-    /// DNS to port 53: all queries of the client to that server, of whatever port; the port of the client is 0.
-    Dns,
-    /// QUIC of version 1 or 2: a long header has passed (RFC 9000 section 17.2, RFC 9369).
-    Quic,
-    /// Anything else, also QUIC whose beginning was not seen.
-    Other,
-}
-
-impl UdpKind {
-    /// One word for people.
-    pub fn word(self) -> &'static str {
-        match self {
-            UdpKind::Dns => "DNS",
-            UdpKind::Quic => "QUIC",
-            UdpKind::Other => "other",
-        }
+weir_text::listed! {
+    /// Content of a UDP flow.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum UdpKind {
+        /// DNS to port 53: all queries of the client to that server, of whatever port; the port of the client is 0.
+        Dns = "DNS",
+        /// QUIC of version 1 or 2: a long header has passed (RFC 9000 section 17.2, RFC 9369).
+        Quic = "QUIC",
+        /// Anything else, also QUIC whose beginning was not seen.
+        Other = "other",
     }
 }
 
-/// State of a UDP flow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum UdpState {
-    /// It awaits its first answer.
-    Waiting,
-    /// The server has not answered for three seconds.
-    Unanswered,
-    /// Packets of both sides pass.
-    Open,
-    /// Both sides have sent; since then one of them has gone on for three seconds and more without an answer.
-    Silent,
-    /// Packets of one side alone pass here: this host is the other one, or the way back is another one.
-    OneWay,
-}
-
-impl UdpState {
-    /// In words for people.
-    pub fn word(self) -> &'static str {
-        match self {
-            UdpState::Waiting => "waiting",
-            UdpState::Unanswered => "unanswered",
-            UdpState::Open => "open",
-            UdpState::Silent => "silent",
-            UdpState::OneWay => "one way",
-        }
+weir_text::listed! {
+    /// State of a UDP flow.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum UdpState {
+        /// It awaits its first answer.
+        Waiting = "waiting",
+        /// The server has not answered for three seconds.
+        Unanswered = "unanswered",
+        /// Packets of both sides pass.
+        Open = "open",
+        /// Both sides have sent; since then one of them has gone on for three seconds and more without an answer.
+        Silent = "silent",
+        /// Packets of one side alone pass here: this host is the other one, or the way back is another one.
+        OneWay = "one way",
     }
 }
 

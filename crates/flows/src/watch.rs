@@ -7,9 +7,9 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::IpAddr;
 
 use rustix::io::Errno;
-use rustix::time::{ClockId, clock_gettime};
 use weir_bpf::{Attached, Direction, Loader, Object, ProgramFd, attach_tcx_first, require_tcx};
 use weir_netlink::Link;
+use weir_sys::clock::now_ns;
 use weir_text::order;
 
 use crate::budget::Budget;
@@ -73,12 +73,6 @@ pub struct Watch {
     began: u64,
     attached: BTreeMap<u32, Attached>,
     object: Object,
-}
-
-/// CLOCK_MONOTONIC, as `bpf_ktime_get_ns` has it; ns.
-fn now() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
 /// Attaches the program before all others. `None` where the interface `may_be_gone` since it was listed, and is.
@@ -150,14 +144,14 @@ impl Watch {
         }
         Ok(Watch {
             table,
-            budget: Budget::new(options.budget, options.share, now()),
+            budget: Budget::new(options.budget, options.share, now_ns()),
             options,
             interfaces,
             past: BTreeMap::new(),
             past_flows: 0,
             past_udp_flows: 0,
             own,
-            began: now(),
+            began: now_ns(),
             attached,
             object,
         })
@@ -216,7 +210,7 @@ impl Watch {
     /// # Errors
     /// If the kernel refuses.
     pub fn read_top(&mut self, networks: usize, flows: usize) -> Result<Reading> {
-        let time = now();
+        let time = now_ns();
         let mut contents = self.table.read(time)?;
         let packets = NotTracked::of(&contents.verdicts).packets();
         if self.budget.look(&self.program()?, time, packets) {
@@ -277,7 +271,7 @@ impl Watch {
     /// # Errors
     /// If the kernel refuses.
     pub fn read_counts(&mut self) -> Result<(Vec<FlowCounts>, NotTracked)> {
-        let time = now();
+        let time = now_ns();
         let contents = self.table.read(time)?;
         let flows = contents.tcp.all.iter();
         let flows = flows.map(|flow| FlowCounts::of(flow, &self.interfaces, time)).collect();

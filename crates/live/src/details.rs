@@ -120,7 +120,7 @@ fn sides(client: &Side, server: &Side) -> Vec<Text> {
         row("lost to it", &|s| loss(&s.lost_to)),
         row("limited by", &|s| s.limits.words()),
     ];
-    let times = Limiter::ALL.map(|limiter| (limiter.word(), Some(limiter)));
+    let times = Limiter::ALL.map(|limiter| (limiter.words(), Some(limiter)));
     for (name, limiter) in times.into_iter().chain([("unclear", None)]) {
         if sides.iter().any(|side| waited(&side.limits, limiter) > 0.0) {
             lines.push(row(&format!("  {name}"), &|side| wait(&side.limits, limiter)));

@@ -11,35 +11,22 @@ use weir_text::escape::line;
 use crate::history::{Ends, History, Past, ends};
 use crate::udp;
 
-/// A table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tab {
-    /// By network, as the watch groups.
-    Networks,
-    /// By host inside.
-    Hosts,
-    /// TCP one by one.
-    Flows,
-    /// UDP other than DNS one by one.
-    Udp,
-    /// DNS by client and server.
-    Dns,
-    /// ICMP errors by sender and kind.
-    Icmp,
-}
-
-impl Tab {
-    pub(crate) const ALL: [Tab; 6] = [Tab::Networks, Tab::Hosts, Tab::Flows, Tab::Udp, Tab::Dns, Tab::Icmp];
-
-    pub(crate) fn title(self) -> &'static str {
-        match self {
-            Tab::Networks => "networks",
-            Tab::Hosts => "inside hosts",
-            Tab::Flows => "flows",
-            Tab::Udp => "UDP",
-            Tab::Dns => "DNS",
-            Tab::Icmp => "ICMP",
-        }
+weir_text::listed! {
+    /// A table.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum Tab {
+        /// By network, as the watch groups.
+        Networks = "networks",
+        /// By host inside.
+        Hosts = "inside hosts",
+        /// TCP one by one.
+        Flows = "flows",
+        /// UDP other than DNS one by one.
+        Udp = "UDP",
+        /// DNS by client and server.
+        Dns = "DNS",
+        /// ICMP errors by sender and kind.
+        Icmp = "ICMP",
     }
 }
 
@@ -112,7 +99,7 @@ impl Row {
     /// The row with its limit, by whose word a filter finds it, too.
     fn limited(mut self, limit: BusierLimit) -> Self {
         if let Some(by) = limit.limits.by {
-            self.searched = format!("{} {}", self.searched, by.word());
+            self.searched = format!("{} {}", self.searched, by.words());
         }
         Row { limit: Some(limit), ..self }
     }
@@ -193,7 +180,7 @@ fn host_row(host: IpAddr, flows: &[&Flow], history: &History) -> Row {
 
 fn udp_row(flow: &UdpFlow, history: &History) -> Row {
     let sockets = [Some(flow.client), Some(flow.server), flow.client_outside, flow.server_inside];
-    let words = format!("{} {}", flow.kind.word(), flow.state.word()).to_lowercase();
+    let words = format!("{} {}", flow.kind.words(), flow.state.words()).to_lowercase();
     let names = [&flow.client_interface, &flow.server_interface, &flow.network_name];
     let ends = (flow.client, flow.server);
     Row {

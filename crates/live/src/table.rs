@@ -71,7 +71,7 @@ const MTU: Column = column("MTU", 7, Sort::Mtu, |row| {
 });
 const ERRORS: Column = column("errors", 10, Sort::Errors, |row| icmp(row, |one| units::count(one.packets)));
 const KIND: Column =
-    column("kind", 7, Sort::Name, |row| cell(row, |flow| plain(flow.kind.word().to_owned())));
+    column("kind", 7, Sort::Name, |row| cell(row, |flow| plain(flow.kind.words().to_owned())));
 const SILENCE_C: Column =
     column("silence c", 11, Sort::Silence, |row| cell(row, |flow| silence(&flow.client_side)));
 const SILENCE_S: Column =
@@ -187,7 +187,7 @@ pub(crate) fn words(row: &Row) -> String {
         );
     }
     if let Some(state) = row.state {
-        text.push_str(&format!(", {}", state.word()));
+        text.push_str(&format!(", {}", state.words()));
     }
     if row.limit.is_some_and(|limit| limit.limits.by.is_some()) {
         text.push_str(&format!(", {}", limit(row)));
@@ -263,7 +263,7 @@ fn right(buffer: &mut Buffer, area: Rect, (x, y): (u16, u16), width: u16, text: 
 fn tabs(view: &View, buffer: &mut Buffer, area: Rect) {
     let mut x = 1;
     for (n, tab) in Tab::ALL.into_iter().enumerate() {
-        let text = format!(" {} {} ", n + 1, tab.title());
+        let text = format!(" {} {} ", n + 1, tab.words());
         let style = if tab == view.tab { bold().add_modifier(Modifier::REVERSED) } else { Style::new() };
         put(buffer, area, (x, area.y), &text, style);
         x += text.len() as u16;

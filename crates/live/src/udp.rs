@@ -32,7 +32,7 @@ pub(crate) fn name(flow: &UdpFlow) -> String {
 
 /// Everything about a flow in one line.
 pub(crate) fn words(flow: &UdpFlow) -> String {
-    let mut text = format!("{}, {}, {}", name(flow), flow.kind.word(), flow.state.word());
+    let mut text = format!("{}, {}, {}", name(flow), flow.kind.words(), flow.state.words());
     for (side, who) in [(&flow.client_side, "client"), (&flow.server_side, "server")] {
         if side.longest_silence_seconds >= LONG {
             text.push_str(&format!(

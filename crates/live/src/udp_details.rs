@@ -18,8 +18,8 @@ pub(crate) fn lines(view: &View, wanted: &Ends, width: usize) -> Vec<Text> {
     let Some(flow) = view.udp_flow(wanted) else { return gone(wanted) };
     let state = format!(
         "{}, {}, {:.0} s old, idle for {:.1} s",
-        flow.kind.word(),
-        flow.state.word(),
+        flow.kind.words(),
+        flow.state.words(),
         flow.age_seconds,
         flow.idle_seconds
     );

@@ -1,22 +1,14 @@
 //! Waiting that can be ended.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weir_sys::Stop;
+use weir_sys::clock::sleep_unless;
 
 use crate::Error;
 
-/// How often a wait looks whether it is to end.
-const LOOK: Duration = Duration::from_millis(20);
-
 /// Waits, unless it is asked to stop.
 pub(crate) fn wait(time: Duration, stop: &Stop) -> Result<(), Error> {
-    let end = Instant::now() + time;
-    while Instant::now() < end {
-        if stop.raised() {
-            return Err(Error::Stopped);
-        }
-        std::thread::sleep(LOOK.min(end.saturating_duration_since(Instant::now())));
-    }
-    Ok(())
+    sleep_unless(&|| stop.raised(), time);
+    if stop.raised() { Err(Error::Stopped) } else { Ok(()) }
 }

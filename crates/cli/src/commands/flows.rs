@@ -261,7 +261,7 @@ mod tests {
                 FlowsReading { weir: "0", time: "now".to_owned(), namespace: "here", reading: &reading };
             let read = FlowsRecording::read(line(&document).ok().unwrap().as_bytes()).unwrap();
             let limits = &read.last.all.server_side.limits;
-            assert_eq!((limits.most(), limits.unclear_seconds), (Some((limiter.word(), 0.75)), 1.0));
+            assert_eq!((limits.most(), limits.unclear_seconds), (Some((limiter.words(), 0.75)), 1.0));
         }
         let buckets = read.last.all.client_side.round_trips.buckets.len();
         assert_eq!(buckets, reading.all.client_side.round_trips.buckets.len());

@@ -1,7 +1,6 @@
 //! Lost packets by the doctor's cause, window after window.
 
 use std::collections::BTreeMap;
-use std::thread;
 use std::time::Duration;
 
 use weir_doctor::causes;
@@ -10,13 +9,11 @@ use weir_doctor::diagnosis::{Diagnosis, UNEXPLAINED, diagnose};
 use weir_doctor::evidence::Sight;
 use weir_doctor::finding::Severity;
 use weir_sys::Stop;
+use weir_sys::clock::sleep_unless;
 use weir_text::order;
 
 use crate::board::Source;
 use crate::page::{Group, Metric, Page};
-
-/// How soon the end is noticed.
-const NOTICE: Duration = Duration::from_millis(50);
 
 static WINDOWS: Metric = Metric::counter("doctor_windows_total", &[], "Windows that the doctor has watched.");
 static WATCHED: Metric = Metric::counter("doctor_watched_seconds_total", &[], "Length of these windows.");
@@ -138,11 +135,9 @@ impl Source for Doctor {
     fn read(&mut self, page: &mut Page, stop: &Stop) -> Result<(), String> {
         let options = Options { scope: self.scope.clone(), ..Options::default() };
         let window = OpenWindow::begin(options).map_err(|e| e.to_string())?;
-        while window.elapsed() < self.window {
-            if stop.raised() {
-                return Ok(());
-            }
-            thread::sleep(NOTICE.min(self.window.saturating_sub(window.elapsed())));
+        sleep_unless(&|| stop.raised(), self.window.saturating_sub(window.elapsed()));
+        if stop.raised() {
+            return Ok(());
         }
         let diagnosis = diagnose(&window.end());
         self.sums.add(&diagnosis);

@@ -99,27 +99,20 @@ impl FromStr for ProbeTarget {
     }
 }
 
-/// How an attempt ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum AttemptEnd {
-    Connected,
-    Refused,
-    Timeout,
-    Unreachable,
-    Unresolved,
-    Failed,
+weir_text::listed! {
+    /// How an attempt ended.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    enum AttemptEnd {
+        Connected = "connected",
+        Refused = "refused",
+        Timeout = "timeout",
+        Unreachable = "unreachable",
+        Unresolved = "unresolved",
+        Failed = "failed",
+    }
 }
 
 impl AttemptEnd {
-    const ALL: [(AttemptEnd, &'static str); 6] = [
-        (AttemptEnd::Connected, "connected"),
-        (AttemptEnd::Refused, "refused"),
-        (AttemptEnd::Timeout, "timeout"),
-        (AttemptEnd::Unreachable, "unreachable"),
-        (AttemptEnd::Unresolved, "unresolved"),
-        (AttemptEnd::Failed, "failed"),
-    ];
-
     fn of(error: &io::Error) -> Self {
         match error.kind() {
             ErrorKind::ConnectionRefused => AttemptEnd::Refused,
@@ -194,8 +187,11 @@ impl Probes {
             self.targets.iter().map(|p| (p.target.to_string(), &p.tally)).collect();
         let mut connects = page.family(&CONNECTS);
         for (target, tally) in &named {
-            for (outcome, name) in AttemptEnd::ALL {
-                connects.value(&[target, name], tally.outcomes.get(&outcome).copied().unwrap_or(0) as f64);
+            for outcome in AttemptEnd::ALL {
+                connects.value(
+                    &[target, outcome.words()],
+                    tally.outcomes.get(&outcome).copied().unwrap_or(0) as f64,
+                );
             }
         }
         let is_up = |tally: &Attempts| yes(tally.last == Some(AttemptEnd::Connected));

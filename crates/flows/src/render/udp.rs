@@ -20,7 +20,7 @@ pub(super) fn tables(page: &mut Page, reading: &Reading, width: usize) {
 
 /// Rates are those since its first packet.
 fn flow_row(flow: &UdpFlow) -> Vec<String> {
-    let state = if flow.state == UdpState::Open { "" } else { flow.state.word() };
+    let state = if flow.state == UdpState::Open { "" } else { flow.state.words() };
     let rate = |side: &UdpSide| match flow.age_seconds {
         // The rate of a single packet says nothing.
         age if age >= 1.0 => units::quantity(Unit::Bps, side.bytes as f64 * 8.0 / age, None),
@@ -33,7 +33,7 @@ fn flow_row(flow: &UdpFlow) -> Vec<String> {
     let (client, server) = (&flow.client_side, &flow.server_side);
     vec![
         format!("{} > {} {state}", flow.client, flow.server).trim_end().to_owned(),
-        flow.kind.word().to_owned(),
+        flow.kind.words().to_owned(),
         rate(client),
         rate(server),
         silence(client),
