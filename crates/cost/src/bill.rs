@@ -4,7 +4,7 @@ use rust_decimal::Decimal;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::price::{Fee, PriceOption, Processed, Rent, RentPrice};
+use crate::price::{Fee, PriceOption, Processed, Rent, RentPrice, Tier};
 use crate::{Amount, Error, HOURS_PER_MONTH};
 
 /// Traffic and time to be priced.
@@ -157,13 +157,20 @@ fn rent_line(what: &str, rent: &Rent, hours: Amount) -> LineItem {
     }
 }
 
+/// The parts of a quantity by the tiers of its fee: where each begins, how much it is, and the tier.
+pub(crate) fn by_tier(fee: &Fee, quantity: Decimal) -> impl Iterator<Item = (Decimal, Decimal, &Tier)> {
+    let mut next = Decimal::ZERO;
+    fee.tiers.iter().map(move |tier| {
+        let from = next;
+        next = tier.up_to.map_or(quantity, |end| end.0.min(quantity));
+        (from, next - from, tier)
+    })
+}
+
 fn fee_lines(metered: &Metered<'_>) -> Vec<LineItem> {
     let several = metered.fee.tiers.len() > 1;
-    let mut from = Decimal::ZERO;
     let mut lines = Vec::new();
-    for tier in &metered.fee.tiers {
-        let end = tier.up_to.map_or(metered.quantity, |end| end.0.min(metered.quantity));
-        let quantity = end - from;
+    for (from, quantity, tier) in by_tier(metered.fee, metered.quantity) {
         // A fee without tiers keeps its line at zero traffic, so that the bill shows that there is one.
         if quantity > Decimal::ZERO || !several {
             let unit = metered.fee.unit.symbol();
@@ -177,7 +184,6 @@ fn fee_lines(metered: &Metered<'_>) -> Vec<LineItem> {
                 by_traffic: true,
             });
         }
-        from = end;
     }
     lines
 }

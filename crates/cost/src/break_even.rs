@@ -11,7 +11,7 @@ use rust_decimal::Decimal;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::bill::{Metered, bill, metered};
+use crate::bill::{Metered, bill, by_tier, metered};
 use crate::{Amount, PriceOption, Question};
 
 /// Differences below this many currency units are equality. A break point is a quotient, rounded at 28 digits: a
@@ -138,17 +138,8 @@ fn ends_of_tiers(metered: &Metered<'_>) -> Vec<Decimal> {
 
 /// Computes the fees at `scale` times their traffic.
 fn traffic_cost(meters: &[Metered<'_>], scale: Decimal) -> Decimal {
-    let mut sum = Decimal::ZERO;
-    for metered in meters {
-        let quantity = metered.quantity * scale;
-        let mut from = Decimal::ZERO;
-        for tier in &metered.fee.tiers {
-            let end = tier.up_to.map_or(quantity, |end| end.0.min(quantity));
-            sum += (end - from) * tier.per_gb.0;
-            from = end;
-        }
-    }
-    sum
+    let parts = meters.iter().flat_map(|metered| by_tier(metered.fee, metered.quantity * scale));
+    parts.map(|(_, quantity, tier)| quantity * tier.per_gb.0).sum()
 }
 
 /// By how much the fees grow per unit of scale, just above `scale`.

@@ -100,12 +100,7 @@ fn text(answer: &Answer, style: Style) -> String {
             ]
         })
     });
-    out += &table(
-        style,
-        &["option", "item", "quantity", "price", currency_of(answer).as_str()],
-        rows,
-        &[2, 3, 4],
-    );
+    out += &table(style, &["option", "item", "quantity", "price", &currency.to_string()], rows, &[2, 3, 4]);
 
     if !answer.break_evens.is_empty() {
         heading(&mut out, style, "Break-even");
@@ -128,26 +123,14 @@ fn text(answer: &Answer, style: Style) -> String {
     out
 }
 
-fn currency_of(answer: &Answer) -> String {
-    answer.currency.to_string()
-}
-
 fn unit_costs(out: &mut String, style: Style, answer: &Answer) {
     if answer.unit_costs.is_empty() {
         return;
     }
     heading(out, style, "Price of speed, from this measurement");
     let currency = &answer.currency;
-    let columns = [
-        "option".to_owned(),
-        "variant".to_owned(),
-        "Gbit/s".to_owned(),
-        format!("{currency} per Gbit/s"),
-        "of it fixed".to_owned(),
-        "load".to_owned(),
-        "fixed per 10^6 conn.".to_owned(),
-    ];
-    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+    let per_gbps = format!("{currency} per Gbit/s");
+    let columns = ["option", "variant", "Gbit/s", &per_gbps, "of it fixed", "load", "fixed per 10^6 conn."];
     let rows = answer.unit_costs.iter().map(|u| {
         vec![
             u.option.clone(),
@@ -266,6 +249,5 @@ fn table(style: Style, columns: &[&str], rows: impl Iterator<Item = Vec<String>>
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    let text: String = table.lines().map(|line| format!("{}\n", line.trim_end())).collect();
-    text
+    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
