@@ -21,6 +21,15 @@ pub const LEAST_IPV6: u16 = 84;
 /// Longest frame: a payload of 9000 bytes.
 pub const GREATEST: u16 = 9018;
 
+/// The shortest frame there is, bytes: Ethernet's own least over IPv4; what the headers and our mark need over IPv6 (82, told as
+/// 84, which is 64 with an IPv6 header instead of IPv4's, as RFC 8219 has it).
+pub(crate) fn shortest(family: Family) -> u16 {
+    match family {
+        Family::Ipv4 => LEAST_IPV4,
+        Family::Ipv6 => LEAST_IPV6,
+    }
+}
+
 /// Time to live of what is sent. Linux's default, so that no gateway treats it specially.
 const HOPS: u8 = 64;
 
@@ -80,10 +89,7 @@ impl Template {
     /// # Errors
     /// [`Error::Unfit`] if a frame of this length cannot be: below 64 bytes (IPv6: 84) or above 9018.
     pub fn new(frame: Frame, source: Mac, destination: Mac) -> Result<Self, Error> {
-        let least = match frame.family {
-            Family::Ipv4 => LEAST_IPV4,
-            Family::Ipv6 => LEAST_IPV6,
-        };
+        let least = shortest(frame.family);
         if !(least..=GREATEST).contains(&frame.bytes) {
             return Err(Error::Unfit(format!(
                 "frames of {} bytes: they must have {least} to {GREATEST}, check sequence included",

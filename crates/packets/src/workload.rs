@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::frame::{GREATEST, shortest};
 use crate::live::LiveSender;
 use crate::transfer::{Engine, Family, Frame, Inject, Order, Protocol, Tuples};
 
@@ -187,9 +188,6 @@ const LEAST_ESTABLISHED: u32 = 1000;
 /// Greatest rate, frames a second: 40 Gbit/s of the shortest frames are 59.5 million.
 const GREATEST_RATE: f64 = 1e8;
 
-/// Longest frame: an MTU of 9000, with header and check sequence.
-const LONGEST_FRAME: u16 = 9018;
-
 impl Default for Packets {
     fn default() -> Self {
         Packets {
@@ -236,7 +234,7 @@ impl Packets {
         let least = shortest(family);
         let bytes = self.frame_bytes.unwrap_or(least);
         if bytes < least {
-            return Err(format!("frame-bytes = {bytes}: valid is {least} to {LONGEST_FRAME} with IPv6"));
+            return Err(format!("frame-bytes = {bytes}: valid is {least} to {GREATEST} with IPv6"));
         }
         Ok(Frame { family, protocol: self.protocol, bytes })
     }
@@ -255,8 +253,8 @@ impl Packets {
 
     /// Options out of range or contradicting each other: one message that names the key and what is valid.
     pub fn validate(&self) -> Result<(), String> {
-        if let Some(bytes) = self.frame_bytes.filter(|b| !(64..=LONGEST_FRAME).contains(b)) {
-            return Err(format!("frame-bytes = {bytes}: valid is 64 to {LONGEST_FRAME}"));
+        if let Some(bytes) = self.frame_bytes.filter(|b| !(64..=GREATEST).contains(b)) {
+            return Err(format!("frame-bytes = {bytes}: valid is 64 to {GREATEST}"));
         }
         if let Some(flows) = self.flows.filter(|f| !(1..=MOST_FLOWS).contains(f)) {
             return Err(format!("flows = {flows}: valid is 1 to {MOST_FLOWS}"));
@@ -360,15 +358,6 @@ impl Packets {
             Procedure::Rate => self.bound().is_some(),
             _ => false,
         }
-    }
-}
-
-/// The shortest frame there is, bytes: Ethernet's own least over IPv4; what the headers and our mark need over IPv6 (82, told as
-/// 84, which is 64 with an IPv6 header instead of IPv4's, as RFC 8219 has it).
-fn shortest(family: Family) -> u16 {
-    match family {
-        Family::Ipv4 => 64,
-        Family::Ipv6 => 84,
     }
 }
 
