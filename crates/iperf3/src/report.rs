@@ -165,18 +165,21 @@ fn sender_of(bytes: u64, seconds: f64, retransmits: Option<u64>, packets: Option
     }
 }
 
+/// Of datagrams that were sent and of which none came, all are lost.
+fn loss_ratio(sent: Option<u64>, lost: u64, of: u64) -> f64 {
+    match of {
+        0 => f64::from(u8::from(sent.unwrap_or(0) > 0)),
+        _ => lost as f64 / of as f64,
+    }
+}
+
 /// A receiver's datagrams out of pairs of all and the omitted ones.
 fn datagrams_of(sent: Option<u64>, packets: (u64, u64), lost: (u64, u64), jitter_s: f64) -> Datagrams {
     let counted = |(all, omitted): (u64, u64)| all.saturating_sub(omitted);
-    let loss_ratio = match (counted(packets), sent) {
-        (0, Some(sent)) if sent > 0 => 1.0,
-        (0, _) => 0.0,
-        (of, _) => counted(lost) as f64 / of as f64,
-    };
     Datagrams {
         packets: counted(packets),
         lost: counted(lost),
-        loss_ratio,
+        loss_ratio: loss_ratio(sent, counted(lost), counted(packets)),
         jitter_s,
         omitted_packets: packets.1,
         omitted_lost: lost.1,
@@ -252,11 +255,7 @@ pub(super) fn total(streams: &[StreamReport], way: Way) -> Option<Total> {
     all.receiver.bps = bps(all.receiver.bytes, all.receiver.seconds);
     if let Some(d) = &mut all.receiver.datagrams {
         d.jitter_s /= n;
-        d.loss_ratio = match d.packets {
-            0 if all.sender.packets.unwrap_or(0) > 0 => 1.0,
-            0 => 0.0,
-            packets => d.lost as f64 / packets as f64,
-        };
+        d.loss_ratio = loss_ratio(all.sender.packets, d.lost, d.packets);
     }
     Some(all)
 }
