@@ -9,6 +9,7 @@ use std::time::Duration;
 use weir_lists::Cache;
 use weir_sys::Stop;
 use weir_sys::file::found;
+use weir_text::order;
 
 use crate::board::Source;
 use crate::page::{Group, Metric, Page};
@@ -71,7 +72,7 @@ impl CachedLists {
                 names.push(list.to_owned());
             }
         }
-        names.sort();
+        order::by(&mut names, Ord::cmp);
         names.retain(|name| self.cache.path(name).is_file());
         names.truncate(LISTS);
         Ok(names)

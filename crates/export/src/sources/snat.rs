@@ -92,14 +92,11 @@ impl SnatPorts {
         page.single(&FULLEST, pools.iter().map(|p| p.ratio).fold(0.0, f64::max));
         page.single(&POOLS_SEEN, distinct as f64);
         let fullest = self.fullest(pools);
-        for (metric, value) in
-            [(&USED, (|p: &Pool| p.used) as fn(&Pool) -> u64), (&AVAILABLE, |p: &Pool| p.available)]
-        {
-            let mut family = page.family(metric);
-            for ((outside, protocol, destination, port), pool) in &fullest {
-                family.value(&[outside, protocol, destination, &port.to_string()], value(pool) as f64);
-            }
-        }
+        let labels = |(outside, protocol, destination, port): &Labels| {
+            [outside.clone(), protocol.clone(), destination.clone(), port.to_string()]
+        };
+        page.series(&USED, fullest.iter().map(|(of, pool)| (labels(of), pool.used as f64)));
+        page.series(&AVAILABLE, fullest.iter().map(|(of, pool)| (labels(of), pool.available as f64)));
     }
 }
 
