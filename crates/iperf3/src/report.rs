@@ -165,7 +165,7 @@ fn sender_of(bytes: u64, seconds: f64, retransmits: Option<u64>, packets: Option
     }
 }
 
-/// Of datagrams that were sent and of which none came, all are lost.
+/// The share of datagrams that were lost: all of them if some were sent and none came.
 fn loss_ratio(sent: Option<u64>, lost: u64, of: u64) -> f64 {
     match of {
         0 => f64::from(u8::from(sent.unwrap_or(0) > 0)),

@@ -118,7 +118,7 @@ impl Visit {
     pub fn begin(server: SocketAddr, key: Option<&Key>, stop: &Stop) -> Result<Visit, Error> {
         let socket = connect_tcp(server, &TcpOptions::default(), PATIENCE, stop)
             .map_err(|e| Error::Connect(server, e))?;
-        // Nothing that a server says first is an answer of another program.
+        // Until the welcome it may be any program that listens there.
         let stranger = |error| match error {
             Error::Gone(e) => Error::Stranger(server, e),
             other => other,
