@@ -291,7 +291,7 @@ impl<P: Prober> Search<'_, P> {
     }
 }
 
-/// Only the far end hears what routers say of its packets: the MTU that it was told for one of that length.
+/// Only the far end hears what routers say of its packets: the MTU that they named for one of that length.
 fn asked_far_end(prober: &mut impl Prober, way: Way, size: u32) -> io::Result<Option<u32>> {
     if way == Way::Egress {
         return Ok(None);

@@ -31,7 +31,7 @@ pub struct Tuple {
 }
 
 impl Tuple {
-    /// That of the answers.
+    /// The tuple of the answers.
     pub(crate) fn reversed(self) -> Self {
         Tuple {
             source: self.destination,

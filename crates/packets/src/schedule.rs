@@ -1,5 +1,5 @@
-//! What both kinds of sender do alike: when frames are due, what is refused before the first one, and how the work of several threads
-//! becomes the sum of a transfer.
+//! The part that both kinds of sender do alike: when frames are due, which requests are refused before the first one, and how the work
+//! of several threads becomes the sum of a transfer.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const GRACE_NS: u64 = 100_000;
 /// The schedule of all threads together.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Schedule {
-    /// Frames may leave for so long, ns.
+    /// Time in which frames may leave, ns.
     pub(crate) duration_ns: u64,
     pub(crate) frames: u64,
     /// ns between two frames; `None`: as fast as it goes.
