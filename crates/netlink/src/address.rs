@@ -1,9 +1,9 @@
 //! Addresses, routes, neighbours (rtnetlink(7)).
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use super::message::{Attributes, Message, Received, u32_ne};
+use super::message::{Attributes, Message, Received, address, u32_ne};
 use super::rtnetlink::{Mac, Rtnetlink};
 use weir_sys::error::{Context, Error, Result};
 
@@ -178,11 +178,6 @@ pub(super) fn read_address(received: Received<'_>) -> Option<(u32, IpAddr, u8)> 
         return None;
     }
     let attributes = Attributes::after(received.payload, 8);
-    let payload = attributes.get(libc::IFA_LOCAL).or_else(|| attributes.get(libc::IFA_ADDRESS))?;
-    let address = match payload.len() {
-        4 => IpAddr::V4(Ipv4Addr::from(<[u8; 4]>::try_from(payload).ok()?)),
-        16 => IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(payload).ok()?)),
-        _ => return None,
-    };
-    Some((u32_ne(&received.payload[4..8])?, address, received.payload[1]))
+    let local = attributes.get(libc::IFA_LOCAL).or_else(|| attributes.get(libc::IFA_ADDRESS))?;
+    Some((u32_ne(&received.payload[4..8])?, address(local)?, received.payload[1]))
 }

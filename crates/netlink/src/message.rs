@@ -1,5 +1,7 @@
 //! Netlink messages and attributes (include/uapi/linux/netlink.h).
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
 /// Attributes and messages start at multiples of this (NLMSG_ALIGNTO, NLA_ALIGNTO).
 const ALIGN: usize = 4;
 /// Bytes of `struct nlmsghdr`.
@@ -141,9 +143,38 @@ pub(crate) fn u32_ne(payload: &[u8]) -> Option<u32> {
     Some(u32::from_ne_bytes(payload.get(0..4)?.try_into().ok()?))
 }
 
+/// A number in host byte order.
+pub(crate) fn u16_ne(payload: &[u8]) -> Option<u16> {
+    Some(u16::from_ne_bytes(payload.get(0..2)?.try_into().ok()?))
+}
+
+/// A number in host byte order.
+pub(crate) fn u64_ne(payload: &[u8]) -> Option<u64> {
+    Some(u64::from_ne_bytes(payload.get(0..8)?.try_into().ok()?))
+}
+
+/// A number in network byte order.
+pub(crate) fn u16_be(payload: &[u8]) -> Option<u16> {
+    Some(u16::from_be_bytes(payload.get(0..2)?.try_into().ok()?))
+}
+
 /// A number in network byte order.
 pub(crate) fn u32_be(payload: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(payload.get(0..4)?.try_into().ok()?))
+}
+
+/// A number in network byte order.
+pub(crate) fn u64_be(payload: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(payload.get(0..8)?.try_into().ok()?))
+}
+
+/// An address of either family, told by its length.
+pub(crate) fn address(payload: &[u8]) -> Option<IpAddr> {
+    match payload.len() {
+        4 => Some(Ipv4Addr::from(<[u8; 4]>::try_from(payload).ok()?).into()),
+        16 => Some(Ipv6Addr::from(<[u8; 16]>::try_from(payload).ok()?).into()),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -3,8 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 
-use super::message::{Attributes, Message, Received, messages, u32_ne};
-use super::route::address;
+use super::message::{Attributes, Message, Received, address, messages, u32_ne};
 use super::rtnetlink::{Mac, Rtnetlink};
 use super::socket::Socket;
 use weir_sys::error::{Context, Result};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 
-use crate::{Attributes, Message, Socket, messages, u32_be};
+use crate::{Attributes, Message, Socket, messages, u32_be, u64_be};
 use weir_sys::clock::NS_PER_S;
 use weir_sys::error::{Context, Error, Result};
 use weir_sys::socket_option::set_int;
@@ -154,7 +154,7 @@ fn stamp_arrivals(socket: BorrowedFd<'_>) -> io::Result<()> {
 fn read_packet(payload: &[u8]) -> Option<Packet<'_>> {
     let attributes = Attributes::after(payload, NFGENMSG);
     // struct nfqnl_msg_packet_timestamp: seconds and microseconds, 64 bits each, in network byte order.
-    let word = |bytes: &[u8], at: usize| Some(u64::from_be_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+    let word = |bytes: &[u8], at: usize| u64_be(bytes.get(at..)?);
     let stamp = attributes.get(libc::NFQA_TIMESTAMP as u16);
     let arrived =
         |stamp| word(stamp, 0)?.checked_mul(NS_PER_S)?.checked_add(word(stamp, 8)?.checked_mul(1000)?);

@@ -1,9 +1,9 @@
 //! Asking the kernel which way a packet would go (rtnetlink(7)).
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use super::address::{family, octets};
-use super::message::{Attributes, Message, u32_ne};
+use super::message::{Attributes, Message, address, u16_ne, u32_ne};
 use super::rtnetlink::{Mac, Rtnetlink};
 use weir_sys::error::{Context, Error, Result};
 
@@ -75,7 +75,7 @@ impl Rtnetlink {
             Message::new(libc::RTM_GETNEIGH, libc::NLM_F_ACK).raw(&header).attr(libc::NDA_DST, &octets(host));
         let mut mac = None;
         let asked = self.socket.request_with(message, |received| {
-            let state = received.payload.get(8..10).map_or(0, |b| u16::from_ne_bytes([b[0], b[1]]));
+            let state = received.payload.get(8..).and_then(u16_ne).unwrap_or(0);
             if received.kind == libc::RTM_NEWNEIGH && state & VALID != 0 {
                 let attributes = Attributes::after(received.payload, NEIGHBOUR_HEADER);
                 mac = attributes.get(libc::NDA_LLADDR).and_then(|bytes| bytes.try_into().ok());
@@ -93,14 +93,6 @@ impl Rtnetlink {
 pub(super) fn next_hop(attributes: Attributes<'_>) -> Option<IpAddr> {
     let via = || attributes.get(libc::RTA_VIA).and_then(|bytes| address(bytes.get(2..)?));
     attributes.get(libc::RTA_GATEWAY).and_then(address).or_else(via)
-}
-
-pub(super) fn address(bytes: &[u8]) -> Option<IpAddr> {
-    match bytes.len() {
-        4 => Some(Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?).into()),
-        16 => Some(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?).into()),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

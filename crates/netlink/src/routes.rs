@@ -4,8 +4,8 @@ use std::fmt;
 use std::net::IpAddr;
 
 use super::address::{family, octets};
-use super::message::{Attributes, Message, Received, text, u32_ne};
-use super::route::{address, next_hop};
+use super::message::{Attributes, Message, Received, address, text, u16_ne, u32_ne};
+use super::route::next_hop;
 use super::rtnetlink::Rtnetlink;
 use weir_sys::error::{Context, Error, Result};
 
@@ -340,8 +340,7 @@ fn read_policy(received: Received<'_>) -> Option<Policy> {
 
 fn range(word: &str, bytes: &[u8]) -> Option<String> {
     // struct fib_rule_port_range, host order.
-    let first = u16::from_ne_bytes(bytes.get(0..2)?.try_into().ok()?);
-    let last = u16::from_ne_bytes(bytes.get(2..4)?.try_into().ok()?);
+    let (first, last) = (u16_ne(bytes)?, u16_ne(bytes.get(2..)?)?);
     Some(if first == last { format!("{word} {first}") } else { format!("{word} {first}-{last}") })
 }
 

@@ -1,7 +1,7 @@
 //! Queueing disciplines, their classes, filters and actions, as the kernel has them (include/uapi/linux/{rtnetlink,
 //! pkt_sched,pkt_cls,gen_stats}.h).
 
-use super::message::{Attributes, Message, Received, text, u32_ne};
+use super::message::{Attributes, Message, Received, text, u32_ne, u64_ne};
 use super::rtnetlink::Rtnetlink;
 use weir_sys::error::{Context, Result};
 
@@ -188,10 +188,6 @@ impl Statistics {
 /// A number of 32 bits at an offset, 0 beyond the end.
 fn word(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..).and_then(u32_ne).map_or(0, u64::from)
-}
-
-fn u64_ne(payload: &[u8]) -> Option<u64> {
-    Some(u64::from_ne_bytes(payload.get(0..8)?.try_into().ok()?))
 }
 
 /// Rate and limits out of the options of the kinds that have them.

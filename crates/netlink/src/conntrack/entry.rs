@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::{Attributes, Message, u32_be};
+use crate::{Attributes, Message, u16_be, u32_be, u64_be};
 
 // enum ctattr_type, include/uapi/linux/netfilter/nfnetlink_conntrack.h; those of a level stand together.
 pub(super) const TUPLE_ORIG: u16 = 1;
@@ -271,14 +271,6 @@ fn protocol_state(attributes: &[u8]) -> Option<(Option<u8>, bool)> {
     let liberal = |attribute| first(attribute).is_some_and(|flags| flags & LIBERAL != 0);
     let both = kind == PROTOINFO_TCP && liberal(PROTOINFO_FLAGS_ORIGINAL) && liberal(PROTOINFO_FLAGS_REPLY);
     Some((first(PROTOINFO_STATE), both))
-}
-
-fn u16_be(payload: &[u8]) -> Option<u16> {
-    Some(u16::from_be_bytes(payload.get(..2)?.try_into().ok()?))
-}
-
-fn u64_be(payload: &[u8]) -> Option<u64> {
-    Some(u64::from_be_bytes(payload.get(..8)?.try_into().ok()?))
 }
 
 #[cfg(test)]

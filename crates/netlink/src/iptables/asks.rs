@@ -1,7 +1,5 @@
 //! The conditions of a rule itself, without matches: `struct ipt_ip` and `struct ip6t_ip6`.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
 use super::{Family, name, short};
 
 /// IFNAMSIZ.
@@ -51,16 +49,9 @@ pub(super) fn asks(entry: &[u8], family: Family) -> String {
 fn network(address: &[u8], mask: &[u8]) -> Option<String> {
     let prefix: u32 = mask.iter().map(|b| b.count_ones()).sum();
     let bits = mask.iter().flat_map(|b| (0..8).rev().map(move |bit| b >> bit & 1));
-    let (ip, mask) = (ip(address)?, ip(mask)?);
+    let (ip, mask) = (crate::address(address)?, crate::address(mask)?);
     let length = if bits.is_sorted_by(|a, b| a >= b) { prefix.to_string() } else { mask.to_string() };
     (prefix > 0).then(|| format!("{ip}/{length}"))
-}
-
-fn ip(bytes: &[u8]) -> Option<IpAddr> {
-    Some(match bytes.len() {
-        4 => Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?).into(),
-        _ => Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?).into(),
-    })
 }
 
 /// The name, which ends with `+` if it stands for all that begin so.

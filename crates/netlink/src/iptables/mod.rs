@@ -13,6 +13,7 @@ use rustix::net::{AddressFamily, RawProtocol, SocketType};
 use self::asks::asks;
 pub use self::text::text;
 use crate::nftables::nat::{Nat, Translation, of_target};
+use crate::{u16_ne, u32_ne, u64_ne};
 use weir_sys::ProcRoot;
 use weir_sys::error::{Context, Error, Result};
 use weir_sys::socket_option;
@@ -201,11 +202,11 @@ fn put_name(buffer: &mut [u8], name: &str) {
 }
 
 fn number(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+    u32_ne(bytes.get(at..)?)
 }
 
 fn short(bytes: &[u8], at: usize) -> Option<usize> {
-    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?).into())
+    u16_ne(bytes.get(at..)?).map(usize::from)
 }
 
 /// An entry as it lies in the table.
@@ -245,7 +246,7 @@ fn entry<'a>(bytes: &'a [u8], layout: &Layout) -> Option<(Entry<'a>, usize)> {
     }
     let size = short(bytes, target_offset).filter(|size| *size >= NAME)?;
     let parameters = bytes.get(target_offset + NAME..target_offset + size)?;
-    let packets = u64::from_ne_bytes(bytes.get(layout.counters..layout.counters + 8)?.try_into().ok()?);
+    let packets = u64_ne(bytes.get(layout.counters..)?)?;
     let target = name(bytes, target_offset + 2, 29)?;
     let revision = bytes[target_offset + NAME - 1];
     Some((Entry { offset: 0, bytes, matches, target, revision, parameters, packets }, next))

@@ -1,6 +1,7 @@
 //! A rule as text.
 
 use super::{Rule, Target};
+use crate::u16_ne;
 
 /// The rule near to what `iptables -S` prints: ports, states and names, of other matches the name alone.
 pub fn text(chain: &str, rule: &Rule) -> String {
@@ -30,7 +31,7 @@ pub fn text(chain: &str, rule: &Rule) -> String {
 /// `struct xt_tcp` and `struct xt_udp` begin with the ranges of source and destination ports; the flags that negate them are
 /// 1 and 2.
 fn ports(info: &[u8], negated: Option<u8>) -> Vec<String> {
-    let number = |at: usize| Some(u16::from_ne_bytes(info.get(at..at + 2)?.try_into().ok()?));
+    let number = |at: usize| u16_ne(info.get(at..)?);
     let range = |option: &str, at: usize, not: u8| {
         let (first, last) = (number(at)?, number(at + 2)?);
         let value = match (first, last) {

@@ -2,7 +2,7 @@
 
 mod read;
 
-pub(super) use read::{Data, data_of, list, u64_be};
+pub(super) use read::{Data, data_of, list};
 
 /// A register by its first word of four bytes, 0 to 15: the kernel's four registers of 16 bytes and its sixteen of four are
 /// the same memory (net/netfilter/nf_tables_api.c, nft_parse_register).

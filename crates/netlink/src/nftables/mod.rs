@@ -13,7 +13,7 @@ pub mod text;
 use std::collections::HashMap;
 use std::io;
 
-use crate::{Attributes, Message, Received, Socket, text, u32_be};
+use crate::{Attributes, Message, Received, Socket, text, u32_be, u64_be};
 use weir_sys::ProcRoot;
 use weir_sys::error::{Context, Error, Result};
 
@@ -247,7 +247,7 @@ fn chain(family: Family, attributes: Attributes<'_>) -> Option<Chain> {
             priority: number(hook, HOOK_PRIORITY)?.cast_signed(),
             drops: number(attributes, CHAIN_POLICY) == Some(0),
             // NFTA_COUNTER_PACKETS.
-            packets: counters.and_then(|c| c.get(2)).and_then(expression::u64_be),
+            packets: counters.and_then(|c| c.get(2)).and_then(u64_be),
             kind: attributes.get(CHAIN_TYPE).map(text).unwrap_or_default(),
             devices,
         })
@@ -256,7 +256,7 @@ fn chain(family: Family, attributes: Attributes<'_>) -> Option<Chain> {
         family,
         table: attributes.get(CHAIN_TABLE).map(text)?,
         name: attributes.get(CHAIN_NAME).map(text)?,
-        handle: attributes.get(CHAIN_HANDLE).and_then(expression::u64_be).unwrap_or(0),
+        handle: attributes.get(CHAIN_HANDLE).and_then(u64_be).unwrap_or(0),
         base: base(),
     })
 }
@@ -266,7 +266,7 @@ fn rule(family: Family, attributes: Attributes<'_>) -> Option<Rule> {
         family,
         table: attributes.get(RULE_TABLE).map(text)?,
         chain: attributes.get(RULE_CHAIN).map(text)?,
-        handle: attributes.get(RULE_HANDLE).and_then(expression::u64_be)?,
+        handle: attributes.get(RULE_HANDLE).and_then(u64_be)?,
         comment: attributes.get(RULE_USERDATA).and_then(comment),
         expressions: attributes.get(RULE_EXPRESSIONS).map(expression::list).unwrap_or_default(),
     })
@@ -308,7 +308,7 @@ fn counter(family: Family, attributes: Attributes<'_>) -> Option<((Family, Strin
     if number(attributes, OBJECT_TYPE)? != COUNTER {
         return None;
     }
-    let packets = Attributes(attributes.get(OBJECT_DATA)?).get(2).and_then(expression::u64_be)?;
+    let packets = Attributes(attributes.get(OBJECT_DATA)?).get(2).and_then(u64_be)?;
     let name = (family, attributes.get(OBJECT_TABLE).map(text)?, attributes.get(OBJECT_NAME).map(text)?);
     Some((name, packets))
 }

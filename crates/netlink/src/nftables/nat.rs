@@ -3,12 +3,12 @@
 //!
 //! Their conditions are among the expressions of the same rule.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use super::{Expression, GET_RULE, Register, Registers, Rule, dump, rule};
-use crate::Socket;
 use crate::conntrack::Address;
+use crate::{Socket, u16_be, u32_ne};
 use weir_sys::ProcRoot;
 use weir_sys::error::{Context, Result};
 use weir_sys::modules;
@@ -127,7 +127,7 @@ fn forget_loaded(registers: &mut Registers, expression: &Expression) {
 
 fn ports_in(registers: &Registers, ports: Option<(Register, Register)>) -> Ports {
     let Some((first, last)) = ports else { return Ports::Kernel };
-    let number = |from| registers.load(from, 2).as_deref().and_then(port);
+    let number = |from| registers.load(from, 2).as_deref().and_then(u16_be);
     match (number(first), number(last)) {
         (Some(first), Some(last)) => Ports::Range(first.min(last)..=first.max(last)),
         _ => Ports::Mapped,
@@ -150,11 +150,11 @@ fn xtables(revision: u32, info: &[u8]) -> Option<Translation> {
     // 20 bytes are padded to 24; the other structure has 40.
     let old = revision == 0 && info.len() < 40;
     let (flags, addresses, ports) = if old { (4, (8, 12, 4), 16) } else { (0, (4, 20, 16), 36) };
-    let flags = u32::from_ne_bytes(info.get(flags..flags + 4)?.try_into().ok()?);
+    let flags = u32_ne(info.get(flags..)?)?;
     let (first, last, length) = addresses;
     let at = |from: usize| address(trimmed(info.get(from..from + length)?));
     let addresses = if flags & MAP_IPS != 0 { at(first).zip(at(last)) } else { None };
-    let ports = match (info.get(ports..).and_then(port), info.get(ports + 2..).and_then(port)) {
+    let ports = match (info.get(ports..).and_then(u16_be), info.get(ports + 2..).and_then(u16_be)) {
         (Some(first), Some(last)) if flags & PROTO_SPECIFIED != 0 => {
             Ports::Range(first.min(last)..=first.max(last))
         }
@@ -169,16 +169,7 @@ fn trimmed(bytes: &[u8]) -> &[u8] {
 }
 
 fn address(bytes: &[u8]) -> Option<Address> {
-    let ip: IpAddr = match bytes.len() {
-        4 => Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?).into(),
-        16 => Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?).into(),
-        _ => return None,
-    };
-    Some(ip.into())
-}
-
-fn port(bytes: &[u8]) -> Option<u16> {
-    Some(u16::from_be_bytes(bytes.get(..2)?.try_into().ok()?))
+    crate::address(bytes).map(|ip: IpAddr| ip.into())
 }
 
 #[cfg(test)]

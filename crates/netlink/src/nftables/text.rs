@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::{Base, Comparison, Expression, NftVerdict, Register, Rule};
+use crate::{u16_ne, u32_ne};
 
 /// The contents of a register, as text, and the notation of a constant that it is compared with.
 #[derive(Debug, Clone)]
@@ -154,9 +155,9 @@ pub fn iptables_comment(rule: &Rule) -> Option<String> {
 /// The states that a match `conntrack` or `state` of iptables asks for, in the bits of `ct state`; `None` if it asks for
 /// something else as well, or for their opposite.
 pub fn conntrack_states(name: &str, info: &[u8]) -> Option<u32> {
-    let u16_at = |at: usize| Some(u16::from_ne_bytes(info.get(at..at + 2)?.try_into().ok()?));
+    let u16_at = |at: usize| u16_ne(info.get(at..)?);
     match name {
-        "state" => Some(u32::from_ne_bytes(info.get(..4)?.try_into().ok()?)),
+        "state" => u32_ne(info),
         // struct xt_conntrack_mtinfo2 and 3: four addresses with masks, two numbers, five ports, then match_flags,
         // invert_flags, state_mask. XT_CONNTRACK_STATE is the flag 1.
         "conntrack" if u16_at(146)? == 1 && u16_at(148)? == 0 => Some(u32::from(u16_at(150)?)),

@@ -9,7 +9,7 @@ mod tests;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::ControlFlow;
 
-use crate::{Attributes, End, Message, Protocol, Socket, answers};
+use crate::{Attributes, End, Message, Protocol, Socket, answers, u32_ne};
 use weir_sys::ProcRoot;
 use weir_sys::error::{Context, Error, Result};
 use weir_sys::modules;
@@ -144,7 +144,7 @@ impl<'a> Entry<'a> {
     }
 
     fn u32_at(&self, offset: usize) -> u32 {
-        u32_at(self.message, offset).unwrap_or_default()
+        self.message.get(offset..).and_then(u32_ne).unwrap_or_default()
     }
 
     fn address(&self, offset: usize) -> IpAddr {
@@ -207,7 +207,7 @@ impl<'a> Entry<'a> {
     pub fn memory(&self) -> Option<Memory> {
         let values = Attributes(&self.message[DIAG_MESSAGE..]).get(DIAG_MEMORY)?;
         // SK_MEMINFO_* (include/uapi/linux/sock_diag.h) by number.
-        let value = |number: usize| u32_at(values, 4 * number);
+        let value = |number: usize| u32_ne(values.get(4 * number..)?);
         Some(Memory {
             received: value(0)?,
             receive_limit: value(1)?,
@@ -223,8 +223,4 @@ impl<'a> Entry<'a> {
         let attributes: &'a [u8] = &self.message[DIAG_MESSAGE..];
         Attributes(attributes).get(DIAG_INFO).map(TcpInfo)
     }
-}
-
-fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?))
 }

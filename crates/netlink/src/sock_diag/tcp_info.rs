@@ -1,6 +1,6 @@
 //! `struct tcp_info` (include/uapi/linux/tcp.h): it has only ever grown at its end, so a place is a field for good.
 
-use super::u32_at;
+use crate::{u32_ne, u64_ne};
 
 /// TCP's data about a connection. A field that this kernel lacks is 0.
 #[derive(Debug, Clone, Copy)]
@@ -16,12 +16,11 @@ impl TcpInfo<'_> {
     }
 
     fn u32(&self, offset: usize) -> u32 {
-        u32_at(self.0, offset).unwrap_or(0)
+        self.0.get(offset..).and_then(u32_ne).unwrap_or(0)
     }
 
     fn u64(&self, offset: usize) -> u64 {
-        let bytes = self.0.get(offset..offset + 8).and_then(|b| b.try_into().ok());
-        bytes.map_or(0, u64::from_ne_bytes)
+        self.0.get(offset..).and_then(u64_ne).unwrap_or(0)
     }
 
     /// Doublings of the retransmission timer since the last answer.

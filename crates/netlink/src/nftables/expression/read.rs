@@ -1,7 +1,7 @@
 //! Expressions as the kernel tells them over netlink.
 
 use super::{Base, Comparison, Expression, NftVerdict, Register};
-use crate::{Attributes, text, u32_be};
+use crate::{Attributes, text, u16_be, u32_be, u64_be};
 
 const EXPR_NAME: u16 = 1;
 const EXPR_DATA: u16 = 2;
@@ -288,14 +288,6 @@ fn word(register: u32) -> Option<Register> {
         _ => return None,
     };
     Some(Register(u8::try_from(word).ok()?))
-}
-
-pub(in crate::nftables) fn u64_be(payload: &[u8]) -> Option<u64> {
-    Some(u64::from_be_bytes(payload.get(..8)?.try_into().ok()?))
-}
-
-fn u16_be(payload: &[u8]) -> Option<u16> {
-    Some(u16::from_be_bytes(payload.get(..2)?.try_into().ok()?))
 }
 
 #[cfg(test)]
