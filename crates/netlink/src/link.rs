@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
-use super::address::read_address;
-use super::message::{Attributes, Message, Received, text, u32_ne};
+use super::links::{IFINFO, INFO_KIND, Link, read_link};
+use super::message::Message;
 use super::rtnetlink::{Mac, Rtnetlink};
 use weir_sys::NetNs;
 use weir_sys::error::{Context, Error, Result};
@@ -12,11 +12,8 @@ use weir_sys::procfs::InterfaceCounters;
 
 /// VETH_INFO_PEER (include/uapi/linux/veth.h): the other end's description.
 const VETH_PEER: u16 = 1;
-/// IFLA_INFO_KIND and IFLA_INFO_DATA (include/uapi/linux/if_link.h).
-const INFO_KIND: u16 = 1;
+/// IFLA_INFO_DATA (include/uapi/linux/if_link.h).
 const INFO_DATA: u16 = 2;
-/// Bytes of `struct ifinfomsg`.
-const IFINFO: usize = 16;
 /// IFNAMSIZ without the terminating zero.
 const NAME_MAX: usize = 15;
 
@@ -76,11 +73,8 @@ impl Rtnetlink {
     pub fn create_veth(&mut self, end: VethEnd<'_>, peer: VethEnd<'_>) -> Result<()> {
         let what = || format!("create veth {} to {}", end.name, peer.name);
         check_name(end.name).and_then(|()| check_name(peer.name)).map_err(|why| Error::other(what(), why))?;
-        let flags = libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL;
-        let message = describe_end(Message::new(libc::RTM_NEWLINK, flags).raw(&[0; IFINFO]), end);
-        let message = message.nest(libc::IFLA_LINKINFO, |m| {
-            m.attr_str(INFO_KIND, "veth")
-                .nest(INFO_DATA, |m| m.nest(VETH_PEER, |m| describe_end(m.raw(&[0; IFINFO]), peer)))
+        let message = new_link("veth", end, |m| {
+            m.nest(INFO_DATA, |m| m.nest(VETH_PEER, |m| describe_end(m.raw(&[0; IFINFO]), peer)))
         });
         self.socket.request(message).context(what)
     }
@@ -90,19 +84,9 @@ impl Rtnetlink {
         /// IFLA_BR_STP_STATE and IFLA_BR_MCAST_SNOOPING (include/uapi/linux/if_link.h).
         const STP_STATE: u16 = 5;
         const MCAST_SNOOPING: u16 = 23;
-        let what = || format!("create bridge {name}");
-        check_name(name).map_err(|why| Error::other(what(), why))?;
-        let flags = libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL;
-        let message = Message::new(libc::RTM_NEWLINK, flags)
-            .raw(&[0; IFINFO])
-            .attr_str(libc::IFLA_IFNAME, name)
-            .attr_u32(libc::IFLA_MTU, mtu)
-            .attr(libc::IFLA_ADDRESS, &mac)
-            .nest(libc::IFLA_LINKINFO, |m| {
-                m.attr_str(INFO_KIND, "bridge")
-                    .nest(INFO_DATA, |m| m.attr_u32(STP_STATE, 0).attr(MCAST_SNOOPING, &[0]))
-            });
-        self.socket.request(message).context(what)
+        self.create("bridge", VethEnd { name, namespace: None, mtu, mac: Some(mac) }, |m| {
+            m.nest(INFO_DATA, |m| m.attr_u32(STP_STATE, 0).attr(MCAST_SNOOPING, &[0]))
+        })
     }
 
     /// Makes an interface at which every packet ends, without a word and without being a drop to who watches those: of kind `dummy`,
@@ -112,19 +96,15 @@ impl Rtnetlink {
     /// # Errors
     /// If the kernel has neither.
     pub fn create_end(&mut self, name: &str, mtu: u32) -> Result<()> {
-        self.create_plain("dummy", name, mtu).or_else(|_| self.create_plain("ifb", name, mtu))
+        let end = VethEnd { name, namespace: None, mtu, mac: None };
+        self.create("dummy", end, |m| m).or_else(|_| self.create("ifb", end, |m| m))
     }
 
-    fn create_plain(&mut self, kind: &str, name: &str, mtu: u32) -> Result<()> {
-        let what = || format!("create {kind} {name}");
-        check_name(name).map_err(|why| Error::other(what(), why))?;
-        let flags = libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL;
-        let message = Message::new(libc::RTM_NEWLINK, flags)
-            .raw(&[0; IFINFO])
-            .attr_str(libc::IFLA_IFNAME, name)
-            .attr_u32(libc::IFLA_MTU, mtu)
-            .nest(libc::IFLA_LINKINFO, |m| m.attr_str(INFO_KIND, kind));
-        self.socket.request(message).context(what)
+    /// Makes an interface of that kind, described as an end of a veth pair is; `fill` adds what the kind alone has.
+    fn create(&mut self, kind: &str, end: VethEnd<'_>, fill: impl FnOnce(Message) -> Message) -> Result<()> {
+        let what = || format!("create {kind} {}", end.name);
+        check_name(end.name).map_err(|why| Error::other(what(), why))?;
+        self.socket.request(new_link(kind, end, fill)).context(what)
     }
 
     /// Sets the interface up.
@@ -164,23 +144,7 @@ impl Rtnetlink {
 
     /// All interfaces of the namespace with addresses and counters, by index.
     pub fn interfaces(&mut self) -> Result<Vec<Interface>> {
-        let mut interfaces = Vec::new();
-        let message = Message::new(libc::RTM_GETLINK, libc::NLM_F_DUMP).raw(&[0; IFINFO]);
-        self.socket
-            .request_with(message, |received| interfaces.extend(read_link(received)))
-            .context(|| "list interfaces".into())?;
-        let mut addresses = Vec::new();
-        let message = Message::new(libc::RTM_GETADDR, libc::NLM_F_DUMP).raw(&[0; 8]);
-        self.socket
-            .request_with(message, |received| addresses.extend(read_address(received)))
-            .context(|| "list addresses".into())?;
-        for (index, address, prefix) in addresses {
-            if let Some(interface) = interfaces.iter_mut().find(|i| i.index == index) {
-                interface.addresses.push((address, prefix));
-            }
-        }
-        interfaces.sort_by_key(|i| i.index);
-        Ok(interfaces)
+        Ok(self.links()?.into_iter().map(Interface::from).collect())
     }
 
     /// One interface, without its addresses.
@@ -197,7 +161,7 @@ impl Rtnetlink {
         self.socket
             .request_with(message, |received| found = found.take().or(read_link(received)))
             .context(what)?;
-        found.ok_or_else(|| Error::other(what(), "the kernel did not describe it"))
+        found.map(Interface::from).ok_or_else(|| Error::other(what(), "the kernel did not describe it"))
     }
 
     pub(super) fn index(&mut self, name: &str) -> Result<u32> {
@@ -225,6 +189,13 @@ fn check_name(name: &str) -> std::result::Result<(), String> {
     }
 }
 
+/// A request for an interface of that kind.
+fn new_link(kind: &str, end: VethEnd<'_>, fill: impl FnOnce(Message) -> Message) -> Message {
+    let flags = libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL;
+    describe_end(Message::new(libc::RTM_NEWLINK, flags).raw(&[0; IFINFO]), end)
+        .nest(libc::IFLA_LINKINFO, |m| fill(m.attr_str(INFO_KIND, kind)))
+}
+
 fn describe_end(message: Message, end: VethEnd<'_>) -> Message {
     let mut message = message.attr_str(libc::IFLA_IFNAME, end.name).attr_u32(libc::IFLA_MTU, end.mtu);
     if let Some(mac) = end.mac {
@@ -247,47 +218,29 @@ fn ifinfo(index: u32, flags: u32, change: u32) -> [u8; IFINFO] {
     header
 }
 
-fn read_link(received: Received<'_>) -> Option<Interface> {
-    if received.kind != libc::RTM_NEWLINK || received.payload.len() < IFINFO {
-        return None;
-    }
-    let flags = u32_ne(&received.payload[8..12])?;
-    let mut interface = Interface {
-        index: u32_ne(&received.payload[4..8])?,
-        up: flags & libc::IFF_UP as u32 != 0,
-        link_type: u16::from_ne_bytes([received.payload[2], received.payload[3]]),
-        ..Interface::default()
-    };
-    for (kind, payload) in Attributes::after(received.payload, IFINFO) {
-        match kind {
-            libc::IFLA_IFNAME => interface.name = text(payload),
-            libc::IFLA_MTU => interface.mtu = u32_ne(payload)?,
-            libc::IFLA_ADDRESS => interface.mac = payload.try_into().ok(),
-            libc::IFLA_MASTER => interface.master = u32_ne(payload),
-            libc::IFLA_STATS64 => interface.counters = read_counters(payload),
-            libc::IFLA_LINKINFO => {
-                interface.kind = Attributes(payload).get(INFO_KIND).map(text).unwrap_or_default()
-            }
-            _ => {}
+impl From<Link> for Interface {
+    fn from(link: Link) -> Self {
+        let count = |name: &str| link.counters.get(name).copied().unwrap_or(0);
+        Interface {
+            counters: InterfaceCounters {
+                rx_packets: count("rx_packets"),
+                tx_packets: count("tx_packets"),
+                rx_bytes: count("rx_bytes"),
+                tx_bytes: count("tx_bytes"),
+                rx_errors: count("rx_errors"),
+                tx_errors: count("tx_errors"),
+                rx_dropped: count("rx_dropped"),
+                tx_dropped: count("tx_dropped"),
+            },
+            index: link.index,
+            name: link.name,
+            up: link.up,
+            mtu: link.mtu,
+            link_type: link.link_type,
+            mac: link.address.try_into().ok(),
+            kind: link.kind,
+            master: link.master,
+            addresses: link.addresses,
         }
-    }
-    Some(interface)
-}
-
-/// `struct rtnl_link_stats64`: packets, bytes, errors and drops, each received before sent.
-fn read_counters(payload: &[u8]) -> InterfaceCounters {
-    let word = |i: usize| {
-        let bytes = payload.get(i * 8..i * 8 + 8).and_then(|b| b.try_into().ok());
-        bytes.map_or(0, u64::from_ne_bytes)
-    };
-    InterfaceCounters {
-        rx_packets: word(0),
-        tx_packets: word(1),
-        rx_bytes: word(2),
-        tx_bytes: word(3),
-        rx_errors: word(4),
-        tx_errors: word(5),
-        rx_dropped: word(6),
-        tx_dropped: word(7),
     }
 }

@@ -13,9 +13,9 @@ use weir_sys::NetNs;
 use weir_sys::error::{Context, Result};
 
 /// Bytes of `struct ifinfomsg`.
-const IFINFO: usize = 16;
+pub(super) const IFINFO: usize = 16;
 /// IFLA_INFO_KIND.
-const INFO_KIND: u16 = 1;
+pub(super) const INFO_KIND: u16 = 1;
 /// IFLA_XDP_ATTACHED, and the program's number by mode, with the values of the former that they go with (XDP_ATTACHED_DRV,
 /// XDP_ATTACHED_SKB, XDP_ATTACHED_HW).
 const XDP_PROGRAMS: [(u16, XdpAttachment); 3] =
@@ -126,7 +126,7 @@ impl Rtnetlink {
         let mut links: BTreeMap<u32, Link> = BTreeMap::new();
         let message = Message::new(libc::RTM_GETLINK, libc::NLM_F_DUMP).raw(&[0; IFINFO]);
         self.socket
-            .request_with(message, |received| links.extend(read(received).map(|l| (l.index, l))))
+            .request_with(message, |received| links.extend(read_link(received).map(|l| (l.index, l))))
             .context(|| "list interfaces".into())?;
         let message = Message::new(libc::RTM_GETADDR, libc::NLM_F_DUMP).raw(&[0; 8]);
         self.socket
@@ -162,7 +162,7 @@ impl Rtnetlink {
     }
 }
 
-fn read(received: Received<'_>) -> Option<Link> {
+pub(super) fn read_link(received: Received<'_>) -> Option<Link> {
     if received.kind != libc::RTM_NEWLINK || received.payload.len() < IFINFO {
         return None;
     }
