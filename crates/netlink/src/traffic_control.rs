@@ -133,55 +133,36 @@ fn read_discipline(received: Received<'_>) -> Option<QueueingDiscipline> {
         _ => return None,
     };
     let header = received.payload.get(..TCMSG)?;
+    let attributes = Attributes::after(received.payload, TCMSG);
     let mut found = QueueingDiscipline {
         interface: u32_ne(&header[4..])?,
         handle: u32_ne(&header[8..])?,
         parent: u32_ne(&header[12..])?,
+        kind: attributes.get(libc::TCA_KIND).map(text)?,
         class,
-        ..QueueingDiscipline::default()
+        ..counted(attributes.get(libc::TCA_STATS2).unwrap_or_default())
     };
-    let attributes = Attributes::after(received.payload, TCMSG);
-    found.kind = attributes.get(libc::TCA_KIND).map(text)?;
-    let statistics = Statistics::read(attributes.get(libc::TCA_STATS2).unwrap_or_default());
-    found.packets = statistics.packets;
-    found.bytes = statistics.bytes;
-    found.dropped = statistics.dropped;
-    found.overlimits = statistics.overlimits;
-    found.backlog_packets = statistics.backlog_packets;
-    found.backlog_bytes = statistics.backlog_bytes;
     if let Some(options) = attributes.get(libc::TCA_OPTIONS) {
         read_limits(&mut found, options);
     }
     Some(found)
 }
 
-/// TCA_STATS2.
-#[derive(Debug, Default)]
-struct Statistics {
-    packets: u64,
-    bytes: u64,
-    dropped: u64,
-    overlimits: u64,
-    backlog_packets: u64,
-    backlog_bytes: u64,
-}
-
-impl Statistics {
-    fn read(payload: &[u8]) -> Self {
-        let attributes = Attributes(payload);
-        let basic = attributes.get(BASIC).unwrap_or_default();
-        // struct gnet_stats_queue: length, backlog, drops, requeues, overlimits.
-        let queue = attributes.get(QUEUE).unwrap_or_default();
-        let word = |i: usize| word(queue, i * 4);
-        let packets = attributes.get(PACKETS_64).and_then(u64_ne);
-        Statistics {
-            bytes: u64_ne(basic).unwrap_or(0),
-            packets: packets.unwrap_or_else(|| self::word(basic, 8)),
-            backlog_packets: word(0),
-            backlog_bytes: word(1),
-            dropped: word(2),
-            overlimits: word(4),
-        }
+/// The counters of a discipline, and of an action, which counts alike (TCA_STATS2, TCA_ACT_STATS); nothing else of it.
+fn counted(payload: &[u8]) -> QueueingDiscipline {
+    let attributes = Attributes(payload);
+    let basic = attributes.get(BASIC).unwrap_or_default();
+    // struct gnet_stats_queue: length, backlog, drops, requeues, overlimits.
+    let queue = attributes.get(QUEUE).unwrap_or_default();
+    let packets = attributes.get(PACKETS_64).and_then(u64_ne);
+    QueueingDiscipline {
+        bytes: u64_ne(basic).unwrap_or(0),
+        packets: packets.unwrap_or_else(|| word(basic, 8)),
+        backlog_packets: word(queue, 0),
+        backlog_bytes: word(queue, 4),
+        dropped: word(queue, 8),
+        overlimits: word(queue, 16),
+        ..QueueingDiscipline::default()
     }
 }
 
@@ -263,8 +244,8 @@ fn read_filter(received: Received<'_>) -> Option<Filter> {
     let actions = actions_of(&kind).and_then(|attribute| options.get(attribute)).unwrap_or_default();
     let action = |(_, payload): (u16, &[u8])| {
         let action = Attributes(payload);
-        let statistics = Statistics::read(action.get(ACTION_STATS).unwrap_or_default());
-        Some((text(action.get(ACTION_KIND)?), statistics.packets, statistics.dropped))
+        let counted = counted(action.get(ACTION_STATS).unwrap_or_default());
+        Some((text(action.get(ACTION_KIND)?), counted.packets, counted.dropped))
     };
     let program = (kind == "bpf").then(|| options.get(BPF_ID).and_then(u32_ne)).flatten();
     Some(Filter {
