@@ -81,28 +81,26 @@ fn outcome(result: Result<Output>) -> Found {
     }
 }
 
-/// A command in the namespace of the calling thread: children are started by another thread, which is in another one.
-fn here(program: &str, arguments: &[&str]) -> std::result::Result<Command, Found> {
-    let path = which(program).ok_or_else(|| Found::NotTested(format!("{program} is not installed")))?;
+/// Tries a command in the namespace of the calling thread: children are started by another thread, which is in another one.
+fn here(program: &str, arguments: &[&str], run: impl FnOnce(Command) -> Result<Output>) -> Found {
+    let Some(path) = which(program) else {
+        return Found::NotTested(format!("{program} is not installed"));
+    };
     let mut command = Command::new(path);
     command.args(arguments);
-    let namespace = NetNs::current().map_err(|e| Found::NotTested(e.to_string()))?;
-    namespace.enter_on_spawn(&mut command);
-    Ok(command)
+    outcome(NetNs::current().and_then(|namespace| {
+        namespace.enter_on_spawn(&mut command);
+        run(command)
+    }))
 }
 
 fn nft(rules: &str) -> Found {
-    match here("nft", &["-f", "-"]) {
-        Ok(command) => outcome(run_with_input(command, rules.as_bytes(), LIMIT)),
-        Err(missing) => missing,
-    }
+    here("nft", &["-f", "-"], |command| run_with_input(command, rules.as_bytes(), LIMIT))
 }
 
 fn iptables(program: &str) -> Found {
-    match here(program, &["-w", "-t", "nat", "-A", "POSTROUTING", "-j", "MASQUERADE"]) {
-        Ok(command) => outcome(run_captured(command, LIMIT)),
-        Err(missing) => missing,
-    }
+    let rule = ["-w", "-t", "nat", "-A", "POSTROUTING", "-j", "MASQUERADE"];
+    here(program, &rule, |command| run_captured(command, LIMIT))
 }
 
 /// Asks for a queueing discipline without its parameters: one that exists complains about those or does with defaults.
@@ -119,10 +117,8 @@ fn nfqueue() -> Found {
     if let Err(e) = Queue::open(0, false) {
         return Found::No(e.to_string());
     }
-    match here("iptables", &["-w", "-A", "INPUT", "-j", "NFQUEUE", "--queue-num", "0"]) {
-        Ok(command) => outcome(run_captured(command, LIMIT)),
-        Err(missing) => missing,
-    }
+    let rule = ["-w", "-A", "INPUT", "-j", "NFQUEUE", "--queue-num", "0"];
+    here("iptables", &rule, |command| run_captured(command, LIMIT))
 }
 
 fn ipv6() -> Found {
