@@ -71,17 +71,9 @@ impl Ethtool {
     /// # Errors
     /// If there is no such interface.
     pub fn rings(&self, interface: &str) -> Result<Option<Rings>> {
-        // struct ethtool_ringparam: command; most rx, mini, jumbo, tx; then the same now.
-        let mut data = [0u8; 36];
-        data[..4].copy_from_slice(&GET_RINGS.to_ne_bytes());
-        let asked =
-            optional(self.call(interface, &mut data)).context(|| format!("read the rings of {interface}"))?;
-        Ok(asked.then(|| Rings {
-            rx_most: u32_at(&data, 4),
-            tx_most: u32_at(&data, 16),
-            rx: u32_at(&data, 20),
-            tx: u32_at(&data, 32),
-        }))
+        // struct ethtool_ringparam: most rx, mini, jumbo, tx.
+        let told = self.limits(interface, GET_RINGS).context(|| format!("read the rings of {interface}"))?;
+        Ok(told.map(|[most, now]| Rings { rx_most: most[0], tx_most: most[3], rx: now[0], tx: now[3] }))
     }
 
     /// The queues; `None` where the driver does not tell.
@@ -89,32 +81,32 @@ impl Ethtool {
     /// # Errors
     /// If there is no such interface.
     pub fn channels(&self, interface: &str) -> Result<Option<Channels>> {
-        // struct ethtool_channels: command; most rx, tx, other, combined; then the same now.
-        let mut data = [0u8; 36];
-        data[..4].copy_from_slice(&GET_CHANNELS.to_ne_bytes());
-        let asked = optional(self.call(interface, &mut data))
-            .context(|| format!("read the queues of {interface}"))?;
-        Ok(asked.then(|| Channels {
-            rx_most: u32_at(&data, 4).max(u32_at(&data, 16)),
-            combined_most: u32_at(&data, 16),
-            rx: u32_at(&data, 20) + u32_at(&data, 32),
-            combined: u32_at(&data, 32),
+        // struct ethtool_channels: most rx, tx, other, combined.
+        let told =
+            self.limits(interface, GET_CHANNELS).context(|| format!("read the queues of {interface}"))?;
+        Ok(told.map(|[most, now]| Channels {
+            rx_most: most[0].max(most[3]),
+            combined_most: most[3],
+            rx: now[0] + now[3],
+            combined: now[3],
         }))
+    }
+
+    /// Four numbers behind the command, the most that they can be and what they are now; `None` where the driver has none.
+    fn limits(&self, interface: &str, command: u32) -> io::Result<Option<[[u32; 4]; 2]>> {
+        let mut data = [0u8; 36];
+        data[..4].copy_from_slice(&command.to_ne_bytes());
+        match self.call(interface, &mut data) {
+            Ok(()) => Ok(Some([4, 20].map(|from| [0, 4, 8, 12].map(|at| u32_at(&data, from + at))))),
+            Err(e) if is_absent(&e) => Ok(None),
+            Err(e) => Err(e),
+        }
     }
 }
 
 /// True if the driver has no such thing, which it says in several ways.
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL))
-}
-
-/// Whether it is there.
-fn optional(result: io::Result<()>) -> io::Result<bool> {
-    match result {
-        Ok(()) => Ok(true),
-        Err(e) if is_absent(&e) => Ok(false),
-        Err(e) => Err(e),
-    }
 }
 
 #[cfg(test)]
