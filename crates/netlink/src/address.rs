@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use super::message::{Attributes, Message, Received, address, u32_ne};
+use super::route::route_request;
 use super::rtnetlink::{Mac, Rtnetlink};
 use weir_sys::error::{Context, Error, Result};
 
@@ -70,12 +71,7 @@ impl Rtnetlink {
 
     /// True if a packet to the address would be taken in by this namespace.
     fn is_local(&mut self, address: IpAddr) -> Result<bool> {
-        let mut header = [0; 12];
-        header[0] = family(address);
-        header[1] = if address.is_ipv4() { 32 } else { 128 };
-        let message = Message::new(libc::RTM_GETROUTE, libc::NLM_F_ACK)
-            .raw(&header)
-            .attr(libc::RTA_DST, &octets(address));
+        let message = route_request(address, None, 0);
         let mut local = false;
         // struct rtmsg has the route's type in its eighth byte.
         let asked = self

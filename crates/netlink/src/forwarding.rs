@@ -29,9 +29,7 @@ impl Rtnetlink {
     /// # Errors
     /// If the kernel refuses.
     pub fn forwarding(&mut self) -> Result<Vec<Forwarding>> {
-        let mut header = [0; HEADER];
-        header[0] = libc::AF_BRIDGE as u8;
-        let message = Message::new(libc::RTM_GETNEIGH, libc::NLM_F_DUMP).raw(&header);
+        let message = Message::dump(libc::RTM_GETNEIGH, libc::AF_BRIDGE, HEADER);
         let mut all = Vec::new();
         match self.socket.request_with(message, |received| all.extend(read(received))) {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}

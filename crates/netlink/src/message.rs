@@ -6,6 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 const ALIGN: usize = 4;
 /// Bytes of `struct nlmsghdr`.
 pub(crate) const HEADER: usize = 16;
+/// Bytes of `struct nfgenmsg`: family, version, resource id.
+pub(crate) const NFGENMSG: usize = 4;
 /// NLA_F_NESTED: the attribute holds attributes.
 const NESTED: u16 = 1 << 15;
 /// NLA_F_NET_BYTEORDER.
@@ -25,6 +27,19 @@ impl Message {
         let flags = (flags | libc::NLM_F_REQUEST) as u16;
         bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
         Message { bytes }
+    }
+
+    /// A request to a part of netfilter (NFNL_SUBSYS_*) about an address family; the resource is a queue's number, 0 for others.
+    pub(crate) fn netfilter(subsystem: i32, kind: u16, flags: i32, family: u8, resource: u16) -> Self {
+        let [high, low] = resource.to_be_bytes();
+        Message::new((subsystem as u16) << 8 | kind, flags).raw(&[family, 0, high, low])
+    }
+
+    /// A request of rtnetlink for all objects of that type and address family, whose header has that many bytes.
+    pub(crate) fn dump(kind: u16, family: i32, header: usize) -> Self {
+        let mut bytes = vec![0; header];
+        bytes[0] = family as u8;
+        Message::new(kind, libc::NLM_F_DUMP).raw(&bytes)
     }
 
     /// Appends the family's header (`struct ifinfomsg` and its like).

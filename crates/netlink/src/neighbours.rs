@@ -3,7 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 
-use super::message::{Attributes, Message, Received, address, messages, u32_ne};
+use super::message::{Attributes, Message, Received, address, u32_ne};
 use super::rtnetlink::{Mac, Rtnetlink};
 use super::socket::Socket;
 use weir_sys::error::{Context, Result};
@@ -32,9 +32,7 @@ impl Rtnetlink {
     /// Hands over every neighbour of both families. If a table changes while it is read, some may be missing.
     pub fn each_neighbour(&mut self, mut each: impl FnMut(Neighbour)) -> Result<()> {
         for family in [libc::AF_INET, libc::AF_INET6] {
-            let mut header = [0; HEADER];
-            header[0] = family as u8;
-            let message = Message::new(libc::RTM_GETNEIGH, libc::NLM_F_DUMP).raw(&header);
+            let message = Message::dump(libc::RTM_GETNEIGH, family, HEADER);
             let read = self.socket.request_with(message, |received| {
                 if let Some(neighbour) = read_neighbour(received) {
                     each(neighbour);
@@ -58,27 +56,19 @@ pub struct NeighbourEvents {
 impl NeighbourEvents {
     /// Listens in the calling thread's namespace.
     pub fn open() -> Result<Self> {
-        let what = || "listen for changes of neighbours".into();
-        let mut socket = Socket::open(libc::NETLINK_ROUTE).context(what)?;
-        socket.set_receive_buffer(ROOM).context(what)?;
-        socket.join(GROUP).context(what)?;
+        let socket = Socket::open(libc::NETLINK_ROUTE)
+            .and_then(|socket| socket.listening(ROOM, &[GROUP]))
+            .context(|| "listen for changes of neighbours".into())?;
         Ok(NeighbourEvents { socket })
     }
 
     /// Hands over what has come until now, without waiting. True if there was more than the kernel had room for.
     pub fn drain(&mut self, mut each: impl FnMut(Neighbour)) -> Result<bool> {
-        let mut lost = false;
-        loop {
-            match self.socket.receive_now() {
-                Ok(Some(datagram)) => messages(datagram)
-                    .filter(|received| received.kind == libc::RTM_NEWNEIGH)
-                    .filter_map(read_neighbour)
-                    .for_each(&mut each),
-                Ok(None) => return Ok(lost),
-                Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => lost = true,
-                Err(e) => return Err(e).context(|| "read changes of neighbours".into()),
-            }
-        }
+        let changed = |received: Received<'_>| {
+            let is_new = received.kind == libc::RTM_NEWNEIGH;
+            is_new.then(|| read_neighbour(received)).flatten().into_iter().for_each(&mut each);
+        };
+        self.socket.drain(changed).context(|| "read changes of neighbours".into())
     }
 }
 

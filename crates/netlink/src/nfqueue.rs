@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 
-use crate::{Attributes, Message, Socket, messages, u32_be, u64_be};
+use crate::{Attributes, Message, NFGENMSG, Socket, messages, u32_be, u64_be};
 use weir_sys::clock::NS_PER_S;
 use weir_sys::error::{Context, Error, Result};
 use weir_sys::socket_option::set_int;
@@ -19,8 +19,6 @@ const PACKET: u16 = 0; // NFQNL_MSG_PACKET
 const VERDICT: u16 = 1; // NFQNL_MSG_VERDICT
 const CONFIG: u16 = 2; // NFQNL_MSG_CONFIG
 const VERDICT_BATCH: u16 = 3; // NFQNL_MSG_VERDICT_BATCH
-/// Bytes of `struct nfgenmsg`.
-const NFGENMSG: usize = 4;
 /// NFQA_CFG_F_GSO: super-packets come whole. Not NFQA_CFG_F_FAIL_OPEN, with which packets that find the queue full pass by
 /// uncounted: without it the kernel drops them and counts them ([`dropped`]).
 const FLAGS: u32 = 4;
@@ -186,9 +184,7 @@ fn config(number: u16) -> Message {
 }
 
 fn request(kind: u16, flags: i32, number: u16) -> Message {
-    let kind = (libc::NFNL_SUBSYS_QUEUE as u16) << 8 | kind;
-    let [high, low] = number.to_be_bytes();
-    Message::new(kind, flags).raw(&[libc::AF_UNSPEC as u8, 0, high, low])
+    Message::netfilter(libc::NFNL_SUBSYS_QUEUE, kind, flags, libc::AF_UNSPEC as u8, number)
 }
 
 #[cfg(test)]

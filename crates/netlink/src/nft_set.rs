@@ -1,15 +1,9 @@
 //! How many elements a set of nf_tables holds, without reading them: a listing of a million intervals takes the kernel a
 //! minute, because each part of it walks the tree from its beginning (include/uapi/linux/netfilter/nf_tables.h).
 
-use crate::{Attributes, Message, Socket, u32_be};
+use crate::nftables::{SET_COUNT, describe_set};
+use crate::{Attributes, NFGENMSG, Socket, u32_be};
 use weir_sys::error::{Context, Result};
-
-const GET_SET: u16 = 10; // NFT_MSG_GETSET
-const SET_TABLE: u16 = 1; // NFTA_SET_TABLE
-const SET_NAME: u16 = 2; // NFTA_SET_NAME
-const SET_COUNT: u16 = 20; // NFTA_SET_COUNT
-/// Bytes of `struct nfgenmsg`: family, version, resource id.
-const NFGENMSG: usize = 4;
 
 /// Elements of a set of the calling thread's namespace, an interval counted once; `None` where the kernel does not tell it
 /// (before 6.16). The family is that of the address: AF_INET for `ip`, AF_INET6 for `ip6`.
@@ -19,16 +13,11 @@ const NFGENMSG: usize = 4;
 pub fn count(ipv4: bool, table: &str, set: &str) -> Result<Option<u64>> {
     // NFPROTO_IPV4 and NFPROTO_IPV6 have the numbers of the address families.
     let family = if ipv4 { libc::AF_INET } else { libc::AF_INET6 };
-    let kind = (libc::NFNL_SUBSYS_NFTABLES as u16) << 8 | GET_SET;
-    let message = Message::new(kind, libc::NLM_F_ACK)
-        .raw(&[family as u8, 0, 0, 0])
-        .attr_str(SET_TABLE, table)
-        .attr_str(SET_NAME, set);
     let what = || format!("count the elements of the nft set {table} {set}");
     let mut count = None;
     let mut socket = Socket::open(libc::NETLINK_NETFILTER).context(what)?;
     socket
-        .request_with(message, |received| {
+        .request_with(describe_set(family as u8, table, set), |received| {
             count = Attributes::after(received.payload, NFGENMSG).get(SET_COUNT).and_then(u32_be);
         })
         .context(what)?;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
-use super::message::{Received, messages};
+use super::message::Received;
 use super::neighbours::read_neighbour;
 use super::rtnetlink::Mac;
 use super::socket::Socket;
@@ -63,15 +63,11 @@ impl PathEvents {
             (libc::NETLINK_NETFILTER, &RULE_GROUPS[..]),
             (libc::NETLINK_XFRM, &IPSEC_GROUPS[..]),
         ] {
-            let mut socket = match Socket::open(protocol) {
+            let socket = match Socket::open(protocol) {
                 Err(_) if protocol == libc::NETLINK_XFRM => continue,
                 other => other.context(what)?,
             };
-            socket.set_receive_buffer(ROOM).context(what)?;
-            for group in groups {
-                socket.join(*group).context(what)?;
-            }
-            sockets.push((protocol, socket));
+            sockets.push((protocol, socket.listening(ROOM, groups).context(what)?));
         }
         Ok(PathEvents { sockets, neighbours: HashMap::new() })
     }
@@ -83,19 +79,10 @@ impl PathEvents {
     pub fn drain(&mut self) -> Result<BTreeSet<PathChange>> {
         let mut changed = BTreeSet::new();
         for (protocol, socket) in &mut self.sockets {
-            loop {
-                match socket.receive_now() {
-                    Ok(Some(datagram)) => {
-                        for received in messages(datagram) {
-                            changed.extend(matters(&mut self.neighbours, *protocol, received));
-                        }
-                    }
-                    Ok(None) => break,
-                    Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => {
-                        changed.insert(PathChange::Unknown);
-                    }
-                    Err(e) => return Err(e).context(|| "read changes of routes and rules".into()),
-                }
+            let change =
+                |received: Received<'_>| changed.extend(matters(&mut self.neighbours, *protocol, received));
+            if socket.drain(change).context(|| "read changes of routes and rules".into())? {
+                changed.insert(PathChange::Unknown);
             }
         }
         Ok(changed)

@@ -36,12 +36,7 @@ impl Rtnetlink {
     /// The kernel's ENETUNREACH or EHOSTUNREACH if there is none.
     pub fn way_to(&mut self, destination: IpAddr, through: Option<u32>) -> Result<Way> {
         let what = || format!("look up a route to {destination}");
-        let mut header = [0; ROUTE_HEADER];
-        header[0] = family(destination);
-        header[1] = if destination.is_ipv4() { 32 } else { 128 };
-        let mut message = Message::new(libc::RTM_GETROUTE, libc::NLM_F_ACK)
-            .raw(&header)
-            .attr(libc::RTA_DST, &octets(destination));
+        let mut message = route_request(destination, None, 0);
         if let Some(index) = through {
             message = message.attr_u32(libc::RTA_OIF, index);
         }
@@ -86,6 +81,22 @@ impl Rtnetlink {
             Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(None),
             Err(e) => Err(e),
         }
+    }
+}
+
+/// The question which route leads there, from that source if one is given.
+pub(super) fn route_request(destination: IpAddr, source: Option<IpAddr>, flags: u32) -> Message {
+    let bits = |a: IpAddr| if a.is_ipv4() { 32 } else { 128 };
+    // struct rtmsg: family, both prefix lengths, tos, table, protocol, scope, type, flags.
+    let mut header = [0; ROUTE_HEADER];
+    header[..3].copy_from_slice(&[family(destination), bits(destination), source.map_or(0, bits)]);
+    header[8..].copy_from_slice(&flags.to_ne_bytes());
+    let message = Message::new(libc::RTM_GETROUTE, libc::NLM_F_ACK)
+        .raw(&header)
+        .attr(libc::RTA_DST, &octets(destination));
+    match source {
+        Some(source) => message.attr(libc::RTA_SRC, &octets(source)),
+        None => message,
     }
 }
 

@@ -3,9 +3,8 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use super::address::{family, octets};
 use super::message::{Attributes, Message, Received, address, text, u16_ne, u32_ne};
-use super::route::next_hop;
+use super::route::{next_hop, route_request};
 use super::rtnetlink::Rtnetlink;
 use weir_sys::error::{Context, Error, Result};
 
@@ -164,9 +163,7 @@ impl Rtnetlink {
             let mut whole = true;
             again();
             for family in [libc::AF_INET, libc::AF_INET6] {
-                let mut header = [0; HEADER];
-                header[0] = family as u8;
-                let message = Message::new(libc::RTM_GETROUTE, libc::NLM_F_DUMP).raw(&header);
+                let message = Message::dump(libc::RTM_GETROUTE, family, HEADER);
                 let read = self.socket.request_with(message, |received| {
                     if let Some(route) = read_route(received) {
                         each(route);
@@ -193,18 +190,7 @@ impl Rtnetlink {
     /// of a source that may not be; ENODEV of an interface that is gone.
     pub fn resolve(&mut self, asking: &Asking) -> Result<RouteEntry> {
         let what = || format!("look up a route to {}", asking.destination);
-        let bits = |a: IpAddr| if a.is_ipv4() { 32 } else { 128 };
-        let mut header = [0; HEADER];
-        header[0] = family(asking.destination);
-        header[1] = bits(asking.destination);
-        header[2] = asking.source.map_or(0, bits);
-        header[8..].copy_from_slice(&LOOKUP_TABLE.to_ne_bytes());
-        let mut message = Message::new(libc::RTM_GETROUTE, libc::NLM_F_ACK)
-            .raw(&header)
-            .attr(libc::RTA_DST, &octets(asking.destination));
-        if let Some(source) = asking.source {
-            message = message.attr(libc::RTA_SRC, &octets(source));
-        }
+        let mut message = route_request(asking.destination, asking.source, LOOKUP_TABLE);
         if asking.came_in != 0 {
             message = message.attr_u32(libc::RTA_IIF, asking.came_in);
         }
@@ -231,9 +217,7 @@ impl Rtnetlink {
     pub fn policies(&mut self) -> Result<Vec<Policy>> {
         let mut policies = Vec::new();
         for family in [libc::AF_INET, libc::AF_INET6] {
-            let mut header = [0; HEADER];
-            header[0] = family as u8;
-            let message = Message::new(libc::RTM_GETRULE, libc::NLM_F_DUMP).raw(&header);
+            let message = Message::dump(libc::RTM_GETRULE, family, HEADER);
             let read = self.socket.request_with(message, |received| policies.extend(read_policy(received)));
             match read {
                 // Without CONFIG_IP_MULTIPLE_TABLES, or without IPv6, there are none.

@@ -124,9 +124,24 @@ impl Socket {
         Ok(())
     }
 
-    /// Hears what the kernel tells that group, too.
-    pub(crate) fn join(&mut self, group: u32) -> io::Result<()> {
-        self.socket.add_membership(group)
+    /// Hears what the kernel tells those groups, too, with room for that many bytes of it.
+    pub(crate) fn listening(self, room: usize, groups: &[u32]) -> io::Result<Self> {
+        self.set_receive_buffer(room)?;
+        groups.iter().try_for_each(|group| self.socket.add_membership(*group))?;
+        Ok(self)
+    }
+
+    /// Hands over all messages until now, without waiting. True if some were lost for want of room.
+    pub(crate) fn drain(&mut self, mut each: impl FnMut(Received<'_>)) -> io::Result<bool> {
+        let mut lost = false;
+        loop {
+            match self.receive_now() {
+                Ok(Some(datagram)) => messages(datagram).for_each(&mut each),
+                Ok(None) => return Ok(lost),
+                Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => lost = true,
+                Err(e) => return Err(e),
+            }
+        }
     }
 
     /// A datagram if one is there.

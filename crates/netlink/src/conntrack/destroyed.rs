@@ -1,8 +1,7 @@
 //! Events of connections that connection tracking has forgotten.
 
 use super::{Entry, NFGENMSG};
-use crate::Socket;
-use crate::message::messages;
+use crate::{Received, Socket};
 use weir_sys::error::{Context, Result};
 
 /// NFNLGRP_CONNTRACK_DESTROY (include/uapi/linux/netfilter/nfnetlink.h).
@@ -22,10 +21,9 @@ impl Destroyed {
     /// # Errors
     /// `PermissionDenied` without CAP_NET_ADMIN.
     pub fn open() -> Result<Self> {
-        let what = || "listen for connections that end".into();
-        let mut socket = Socket::open(libc::NETLINK_NETFILTER).context(what)?;
-        socket.set_receive_buffer(ROOM).context(what)?;
-        socket.join(GROUP).context(what)?;
+        let socket = Socket::open(libc::NETLINK_NETFILTER)
+            .and_then(|socket| socket.listening(ROOM, &[GROUP]))
+            .context(|| "listen for connections that end".into())?;
         Ok(Destroyed { socket })
     }
 
@@ -34,20 +32,12 @@ impl Destroyed {
     /// # Errors
     /// If the socket cannot be read.
     pub fn drain(&mut self, mut each: impl FnMut(&Entry)) -> Result<bool> {
-        let (mut lost, mut entry) = (false, Entry::default());
-        loop {
-            match self.socket.receive_now() {
-                Ok(Some(datagram)) => {
-                    for received in messages(datagram) {
-                        if received.payload.get(NFGENMSG..).is_some_and(|bytes| entry.read(bytes)) {
-                            each(&entry);
-                        }
-                    }
-                }
-                Ok(None) => return Ok(lost),
-                Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => lost = true,
-                Err(e) => return Err(e).context(|| "read connections that end".into()),
+        let mut entry = Entry::default();
+        let ended = |received: Received<'_>| {
+            if received.payload.get(NFGENMSG..).is_some_and(|bytes| entry.read(bytes)) {
+                each(&entry);
             }
-        }
+        };
+        self.socket.drain(ended).context(|| "read connections that end".into())
     }
 }

@@ -123,7 +123,7 @@ impl Filter {
             Some(false) => libc::AF_INET,
             Some(true) => libc::AF_INET6,
         };
-        let mut message = request_for(family, GET, libc::NLM_F_DUMP);
+        let mut message = request_for(family as u8, GET, libc::NLM_F_DUMP);
         let care = self.status.0 | self.status_not.0;
         if care != 0 {
             message =

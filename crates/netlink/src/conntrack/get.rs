@@ -1,10 +1,9 @@
 //! The one entry that a packet belongs to.
 
 use std::io;
-use std::net::IpAddr;
 
 use super::entry::{Entry, TUPLE_ORIG, Tuple};
-use super::{Conntrack, GET, NFGENMSG, request_for};
+use super::{Conntrack, GET, NFGENMSG, family, request_for};
 use weir_sys::error::{Context, Error, Result};
 
 impl Conntrack {
@@ -15,18 +14,11 @@ impl Conntrack {
     /// If the addresses differ in family, and without CAP_NET_ADMIN. A missing entry is no error.
     pub fn get(&mut self, packet: &Tuple) -> Result<Option<Entry>> {
         let (source, destination) = (packet.source.ip(), packet.destination.ip());
-        let family = match (source, destination) {
-            (IpAddr::V4(_), IpAddr::V4(_)) => libc::AF_INET,
-            (IpAddr::V6(_), IpAddr::V6(_)) => libc::AF_INET6,
-            _ => {
-                return Err(Error::other(
-                    "ask for a conntrack entry",
-                    "source and destination differ in family",
-                ));
-            }
-        };
+        if source.is_ipv4() != destination.is_ipv4() {
+            return Err(Error::other("ask for a conntrack entry", "source and destination differ in family"));
+        }
         // The kernel looks in a hash that holds both directions (nf_conntrack_find_get), so one question is enough.
-        let message = request_for(family, GET, libc::NLM_F_ACK).nest(TUPLE_ORIG, |m| packet.write(m));
+        let message = request_for(family(source), GET, libc::NLM_F_ACK).nest(TUPLE_ORIG, |m| packet.write(m));
         let mut found = None;
         let outcome = self.socket.request_with(message, |received| {
             let mut entry = Entry::default();

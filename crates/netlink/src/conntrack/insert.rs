@@ -7,7 +7,7 @@ use super::entry::{
     PROTO_ICMP_TYPE, PROTO_NUM, PROTO_SRC_PORT, PROTOINFO, PROTOINFO_STATE, PROTOINFO_TCP, STATUS, TIMEOUT,
     TUPLE_IP, TUPLE_ORIG, TUPLE_PROTO, TUPLE_REPLY, ZONE,
 };
-use super::{Conntrack, NEW, Status, request_for};
+use super::{Conntrack, NEW, Status, family, request_for};
 use crate::Message;
 use weir_sys::error::{Context, Error, Result};
 
@@ -106,8 +106,7 @@ impl NewEntry {
         if self.source.is_ipv4() != self.destination.is_ipv4() {
             return Err(Error::other("make a conntrack entry", "source and destination differ in family"));
         }
-        let family = if self.source.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
-        let mut m = request_for(family, NEW, flags)
+        let mut m = request_for(family(self.source.ip()), NEW, flags)
             .nest(TUPLE_ORIG, |m| self.tuple(m, self.source, self.destination, 8))
             .nest(TUPLE_REPLY, |m| self.tuple(m, self.destination, self.source, 0))
             .attr(STATUS, &(self.status.0 | CONFIRMED).to_be_bytes())

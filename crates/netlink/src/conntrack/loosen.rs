@@ -1,13 +1,12 @@
 //! Connections whose sequence numbers are not checked any more.
 
 use std::io;
-use std::net::IpAddr;
 
 use super::entry::{
     Entry, LIBERAL, MAXACK_SET, PROTOINFO, PROTOINFO_FLAGS_ORIGINAL, PROTOINFO_FLAGS_REPLY, PROTOINFO_TCP,
     TUPLE_ORIG, ZONE,
 };
-use super::{Conntrack, NEW, request_for};
+use super::{Conntrack, NEW, family, request_for};
 use weir_sys::error::{Context, Result};
 
 impl Conntrack {
@@ -18,13 +17,9 @@ impl Conntrack {
     /// # Errors
     /// `PermissionDenied` without CAP_NET_ADMIN.
     pub fn be_liberal(&mut self, entry: &Entry) -> Result<bool> {
-        let family = match entry.original.source.ip() {
-            IpAddr::V4(_) => libc::AF_INET,
-            IpAddr::V6(_) => libc::AF_INET6,
-        };
         // struct nf_ct_tcp_flags: value and mask. Without NLM_F_CREATE an entry that is gone stays gone.
         let flags = [LIBERAL, LIBERAL | MAXACK_SET];
-        let mut message = request_for(family, NEW, libc::NLM_F_ACK)
+        let mut message = request_for(family(entry.original.source.ip()), NEW, libc::NLM_F_ACK)
             .nest(TUPLE_ORIG, |m| entry.original.write(m))
             .nest(PROTOINFO, |m| {
                 m.nest(PROTOINFO_TCP, |m| {

@@ -19,13 +19,14 @@ pub use entry::{Address, Counters, Entry, Status, Tuple};
 pub use filter::{Filter, Prefix};
 pub use insert::NewEntry;
 
-use crate::{Attributes, Message, Socket, u32_be};
+use crate::address::family;
+use crate::{Attributes, Message, NFGENMSG, Socket, u32_be};
 use weir_sys::error::{Context, Result};
 
-const NEW: u8 = 0; // IPCTNL_MSG_CT_NEW
-const GET: u8 = 1; // IPCTNL_MSG_CT_GET
-const DELETE: u8 = 2; // IPCTNL_MSG_CT_DELETE
-const GET_STATS_CPU: u8 = 4; // IPCTNL_MSG_CT_GET_STATS_CPU
+const NEW: u16 = 0; // IPCTNL_MSG_CT_NEW
+const GET: u16 = 1; // IPCTNL_MSG_CT_GET
+const DELETE: u16 = 2; // IPCTNL_MSG_CT_DELETE
+const GET_STATS_CPU: u16 = 4; // IPCTNL_MSG_CT_GET_STATS_CPU
 /// `enum ctattr_stats_cpu` by number. Left out are the ones that newer kernels always report as 0 (searched, new, delete,
 /// delete_list, ignore).
 const STATS: [(u16, &str); 10] = [
@@ -78,15 +79,11 @@ impl Conntrack {
     }
 }
 
-/// Bytes of `struct nfgenmsg`: family, version, resource id.
-const NFGENMSG: usize = 4;
-
-fn request(kind: u8, flags: i32) -> Message {
-    request_for(libc::AF_UNSPEC, kind, flags)
+fn request(kind: u16, flags: i32) -> Message {
+    request_for(libc::AF_UNSPEC as u8, kind, flags)
 }
 
 /// A request about entries of one address family.
-fn request_for(family: i32, kind: u8, flags: i32) -> Message {
-    let subsystem = libc::NFNL_SUBSYS_CTNETLINK as u16;
-    Message::new(subsystem << 8 | u16::from(kind), flags).raw(&[family as u8, 0, 0, 0])
+fn request_for(family: u8, kind: u16, flags: i32) -> Message {
+    Message::netfilter(libc::NFNL_SUBSYS_CTNETLINK, kind, flags, family, 0)
 }

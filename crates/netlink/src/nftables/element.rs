@@ -1,15 +1,11 @@
 //! Whether a set holds a key, asked one by one.
 
 use super::expression::{Data, data_of};
-use super::{Family, NFGENMSG, NftVerdict};
-use crate::{Attributes, Message, Socket};
+use super::{Family, NftVerdict, SET_FLAGS, describe_set, request, whole};
+use crate::{Attributes, Message, NFGENMSG, Received, Socket, u32_be};
 use weir_sys::error::{Context, Result};
 
-const GET_SET: u16 = 10; // NFT_MSG_GETSET
 const GET_ELEMENT: u16 = 13; // NFT_MSG_GETSETELEM
-const SET_TABLE: u16 = 1;
-const SET_NAME: u16 = 2;
-const SET_FLAGS: u16 = 3;
 const LIST_TABLE: u16 = 1;
 const LIST_SET: u16 = 2;
 const LIST_ELEMENTS: u16 = 3;
@@ -62,14 +58,9 @@ impl Asker {
     /// # Errors
     /// If there is no such set, the key has not its length, or the right to ask is missing.
     pub fn find(&mut self, family: Family, table: &str, set: &str, key: &[u8]) -> Result<Option<Element>> {
-        let kind = (libc::NFNL_SUBSYS_NFTABLES as u16) << 8 | GET_ELEMENT;
-        let message = Message::new(kind, libc::NLM_F_ACK)
-            .raw(&[family.number(), 0, 0, 0])
-            .attr_str(LIST_TABLE, table)
-            .attr_str(LIST_SET, set)
-            .nest(LIST_ELEMENTS, |m| {
-                m.nest(LIST_ELEMENT, |m| m.nest(ELEMENT_KEY, |m| m.attr(DATA_VALUE, key)))
-            });
+        let message = elements(family, table, set, libc::NLM_F_ACK).nest(LIST_ELEMENTS, |m| {
+            m.nest(LIST_ELEMENT, |m| m.nest(ELEMENT_KEY, |m| m.attr(DATA_VALUE, key)))
+        });
         let mut found = None;
         let asked = self.socket.request_with(message, |received| {
             found = found.take().or_else(|| element(received.payload));
@@ -98,26 +89,12 @@ impl Asker {
     /// # Errors
     /// If there is no such map, it changes all the time, or the right to ask is missing.
     pub fn verdicts(&mut self, family: Family, table: &str, map: &str) -> Result<MapVerdicts> {
-        let kind = (libc::NFNL_SUBSYS_NFTABLES as u16) << 8 | GET_ELEMENT;
-        let what = || format!("list the nft map {table} {map}");
-        for _ in 0..super::TRIES {
-            let message = Message::new(kind, libc::NLM_F_DUMP)
-                .raw(&[family.number(), 0, 0, 0])
-                .attr_str(LIST_TABLE, table)
-                .attr_str(LIST_SET, map);
-            let mut found = MapVerdicts::default();
-            let asked = self.socket.request_with(message, |received| found.add(received.payload));
-            match asked {
-                Ok(()) => return Ok(found),
-                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(weir_sys::Error::new(what(), e)),
-            }
-        }
-        Err(weir_sys::Error::new(what(), std::io::Error::from(std::io::ErrorKind::Interrupted)))
+        let message = elements(family, table, map, libc::NLM_F_DUMP);
+        let add = &mut |found: &mut MapVerdicts, received: Received<'_>| found.add(received.payload);
+        whole(&mut self.socket, &message, MapVerdicts::default, add)
+            .context(|| format!("list the nft map {table} {map}"))
     }
-}
 
-impl Asker {
     /// Returns the keys of a set or map, by a walk through all of its elements; `None` if it has more than that many elements, or one
     /// for all other keys.
     ///
@@ -125,33 +102,23 @@ impl Asker {
     /// If there is no such set, it changes all the time, or the right to ask is missing.
     pub fn keys(&mut self, family: Family, table: &str, set: &str, most: usize) -> Result<Option<KeySpans>> {
         let what = || format!("list the nft set {table} {set}");
-        let kind = |number: u16| (libc::NFNL_SUBSYS_NFTABLES as u16) << 8 | number;
-        let describe = Message::new(kind(GET_SET), libc::NLM_F_ACK)
-            .raw(&[family.number(), 0, 0, 0])
-            .attr_str(SET_TABLE, table)
-            .attr_str(SET_NAME, set);
+        let describe = describe_set(family.number(), table, set);
         let mut flags = 0;
-        let note = |received: crate::Received<'_>| {
-            flags = Attributes::after(received.payload, NFGENMSG)
-                .get(SET_FLAGS)
-                .and_then(crate::u32_be)
-                .unwrap_or(0);
+        let note = |received: Received<'_>| {
+            flags =
+                Attributes::after(received.payload, NFGENMSG).get(SET_FLAGS).and_then(u32_be).unwrap_or(0);
         };
         self.socket.request_with(describe, note).context(what)?;
-        for _ in 0..super::TRIES {
-            let message = Message::new(kind(GET_ELEMENT), libc::NLM_F_DUMP)
-                .raw(&[family.number(), 0, 0, 0])
-                .attr_str(LIST_TABLE, table)
-                .attr_str(LIST_SET, set);
-            let mut found = Keys { most, ..Keys::default() };
-            match self.socket.request_with(message, |received| found.add(received.payload)) {
-                Ok(()) => return Ok(found.spans(flags)),
-                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(weir_sys::Error::new(what(), e)),
-            }
-        }
-        Err(weir_sys::Error::new(what(), std::io::Error::from(std::io::ErrorKind::Interrupted)))
+        let message = elements(family, table, set, libc::NLM_F_DUMP);
+        let begin = || Keys { most, ..Keys::default() };
+        let add = &mut |found: &mut Keys, received: Received<'_>| found.add(received.payload);
+        Ok(whole(&mut self.socket, &message, begin, add).context(what)?.spans(flags))
     }
+}
+
+/// A request for elements of a set.
+fn elements(family: Family, table: &str, set: &str, flags: i32) -> Message {
+    request(family.number(), GET_ELEMENT, flags).attr_str(LIST_TABLE, table).attr_str(LIST_SET, set)
 }
 
 /// Elements of a set as they come.
@@ -166,10 +133,7 @@ struct Keys {
 
 impl Keys {
     fn add(&mut self, payload: &[u8]) {
-        let Some(list) = Attributes::after(payload, NFGENMSG).get(LIST_ELEMENTS) else { return };
-        for (_, element) in Attributes(list) {
-            let element = Attributes(element);
-            let flags = element.get(ELEMENT_FLAGS).and_then(crate::u32_be).unwrap_or(0);
+        for (element, flags) in listed(payload) {
             let key = |attribute| {
                 element.get(attribute).and_then(|key| Attributes(key).get(DATA_VALUE)).map(<[u8]>::to_vec)
             };
@@ -228,10 +192,7 @@ fn before(mut number: Vec<u8>) -> Option<Vec<u8>> {
 
 impl MapVerdicts {
     fn add(&mut self, payload: &[u8]) {
-        let Some(list) = Attributes::after(payload, NFGENMSG).get(LIST_ELEMENTS) else { return };
-        for (_, element) in Attributes(list) {
-            let element = Attributes(element);
-            let flags = element.get(ELEMENT_FLAGS).and_then(crate::u32_be).unwrap_or(0);
+        for (element, flags) in listed(payload) {
             match element.get(ELEMENT_DATA).and_then(data_of) {
                 Some(Data::Verdict(verdict)) if flags & CATCHALL != 0 => self.others = Some(verdict),
                 Some(Data::Verdict(verdict)) if !self.keys.contains(&verdict) => self.keys.push(verdict),
@@ -241,10 +202,18 @@ impl MapVerdicts {
     }
 }
 
+/// The elements in a message, and the flags of each.
+fn listed(payload: &[u8]) -> impl Iterator<Item = (Attributes<'_>, u32)> {
+    let list = Attributes::after(payload, NFGENMSG).get(LIST_ELEMENTS).unwrap_or_default();
+    let elements = Attributes(list).filter(|(kind, _)| *kind == LIST_ELEMENT);
+    elements.map(|(_, element)| {
+        let element = Attributes(element);
+        (element, element.get(ELEMENT_FLAGS).and_then(u32_be).unwrap_or(0))
+    })
+}
+
 fn element(payload: &[u8]) -> Option<Element> {
-    let list = Attributes(Attributes::after(payload, NFGENMSG).get(LIST_ELEMENTS)?);
-    let element = Attributes(list.get(LIST_ELEMENT)?);
-    let flags = element.get(ELEMENT_FLAGS).and_then(crate::u32_be).unwrap_or(0);
+    let (element, flags) = listed(payload).next()?;
     if flags & INTERVAL_END != 0 {
         return None;
     }

@@ -13,9 +13,9 @@ pub mod text;
 use std::collections::HashMap;
 use std::io;
 
-use crate::{Attributes, Message, Received, Socket, text, u32_be, u64_be};
+use crate::{Attributes, Message, NFGENMSG, Received, Socket, text, u32_be, u64_be};
 use weir_sys::ProcRoot;
-use weir_sys::error::{Context, Error, Result};
+use weir_sys::error::{Context, Result};
 
 pub use element::{Asker, Element, KeySpans, MapVerdicts};
 pub use expression::{Base, Comparison, Expression, NftVerdict, Register};
@@ -43,10 +43,10 @@ const RULE_EXPRESSIONS: u16 = 4;
 const RULE_USERDATA: u16 = 7;
 const SET_TABLE: u16 = 1;
 const SET_NAME: u16 = 2;
-const SET_FLAGS: u16 = 3;
+pub(crate) const SET_FLAGS: u16 = 3;
 const SET_KEY_LENGTH: u16 = 5;
 const SET_DESCRIPTION: u16 = 9;
-const SET_COUNT: u16 = 20;
+pub(crate) const SET_COUNT: u16 = 20;
 const DESCRIPTION_SIZE: u16 = 1;
 const OBJECT_TABLE: u16 = 1;
 const OBJECT_NAME: u16 = 2;
@@ -56,8 +56,6 @@ const OBJECT_DATA: u16 = 4;
 const COUNTER: u32 = 1;
 /// NFTNL_UDATA_RULE_COMMENT of libnftnl: the type byte of a comment in a rule's user data.
 const COMMENT: u8 = 0;
-/// Bytes of `struct nfgenmsg`.
-pub(super) const NFGENMSG: usize = 4;
 /// A ruleset that changes while it is read is read again this often.
 const TRIES: usize = 5;
 
@@ -205,29 +203,47 @@ pub fn read(root: &ProcRoot) -> Result<Option<Tables>> {
     Ok(Some(tables))
 }
 
-/// Reads all objects of a kind, again if they changed meanwhile.
+/// A request of that kind (NFT_MSG_*) about objects of one family (NFPROTO_*).
+fn request(family: u8, kind: u16, flags: i32) -> Message {
+    Message::netfilter(libc::NFNL_SUBSYS_NFTABLES, kind, flags, family, 0)
+}
+
+/// A request for what a set is, without its elements.
+pub(crate) fn describe_set(family: u8, table: &str, set: &str) -> Message {
+    request(family, GET_SET, libc::NLM_F_ACK).attr_str(SET_TABLE, table).attr_str(SET_NAME, set)
+}
+
+/// Reads all objects of a kind.
 fn dump<T>(
     socket: &mut Socket,
     kind: u16,
     name: &str,
     read: impl Fn(Family, Attributes<'_>) -> Option<T>,
 ) -> Result<Vec<T>> {
-    let kind = (libc::NFNL_SUBSYS_NFTABLES as u16) << 8 | kind;
+    let asked = request(libc::AF_UNSPEC as u8, kind, libc::NLM_F_DUMP);
+    let mut each = |all: &mut Vec<T>, received: Received<'_>| {
+        let family = received.payload.first().copied().and_then(Family::of);
+        let attributes = Attributes::after(received.payload, NFGENMSG);
+        all.extend(family.and_then(|family| read(family, attributes)));
+    };
+    whole(socket, &asked, Vec::new, &mut each).context(|| format!("read nftables {name}"))
+}
+
+/// Collects the answers to a dump, from the beginning if the objects changed meanwhile.
+fn whole<T>(
+    socket: &mut Socket,
+    request: &Message,
+    begin: impl Fn() -> T,
+    add: &mut impl FnMut(&mut T, Received<'_>),
+) -> io::Result<T> {
     for _ in 0..TRIES {
-        let request = Message::new(kind, libc::NLM_F_DUMP).raw(&[libc::AF_UNSPEC as u8, 0, 0, 0]);
-        let mut all = Vec::new();
-        let each = |received: Received<'_>| {
-            let family = received.payload.first().copied().and_then(Family::of);
-            let attributes = Attributes::after(received.payload, NFGENMSG);
-            all.extend(family.and_then(|family| read(family, attributes)));
-        };
-        match socket.request_with(request, each) {
-            Ok(()) => return Ok(all),
+        let mut found = begin();
+        match socket.request_with(request.clone(), |received| add(&mut found, received)) {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(Error::new(format!("read nftables {name}"), e)),
+            other => return other.map(|()| found),
         }
     }
-    Err(Error::new(format!("read nftables {name}"), io::Error::from(io::ErrorKind::Interrupted)))
+    Err(io::ErrorKind::Interrupted.into())
 }
 
 fn number(attributes: Attributes<'_>, attribute: u16) -> Option<u32> {
