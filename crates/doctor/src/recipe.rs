@@ -55,6 +55,13 @@ impl Default for Recipe {
     }
 }
 
+impl Recipe {
+    /// One of several ways, in the gateway and with nothing special.
+    pub fn named(name: &'static str, setup: Vec<Step>, traffic: Vec<Traffic>) -> Recipe {
+        Recipe { name, setup, traffic, ..Recipe::default() }
+    }
+}
+
 /// Something done before the window.
 #[derive(Debug, Clone)]
 pub enum Step {
@@ -116,6 +123,13 @@ impl Step {
     /// A script of the responder.
     pub fn responder(script: impl Into<String>) -> Step {
         Step::Run(LabHost::Responder, script.into())
+    }
+
+    /// The gateway has a rule that needs connection tracking, which switches it on.
+    pub fn tracking() -> Step {
+        let rules = "nft 'add table ip t; add chain ip t c { type filter hook forward priority 0; }; \
+                     add rule ip t c ct state new accept'";
+        Step::gateway(rules)
     }
 
     /// The gateway masquerades what leaves by `outside`.
@@ -219,7 +233,31 @@ impl Traffic {
 
     /// Datagrams from the initiator to that `address:port`; the rest as in [`Traffic::Udp`], and they may be cut into fragments.
     pub fn udp(to: &str, size: usize, rate: u32, flows: u32) -> Traffic {
-        Traffic::Udp { from: LabHost::Initiator, to: to.into(), size, rate, flows, dont_fragment: false }
+        Traffic::udp_from(LabHost::Initiator, to, size, rate, flows)
+    }
+
+    /// The same from another place.
+    pub fn udp_from(from: LabHost, to: &str, size: usize, rate: u32, flows: u32) -> Traffic {
+        Traffic::Udp { from, to: to.into(), size, rate, flows, dont_fragment: false }
+    }
+
+    /// A UDP socket of the responder with the kernel's buffer.
+    pub fn udp_server(port: u16, mode: UdpMode) -> Traffic {
+        Traffic::UdpServer { on: LabHost::Responder, port, buffer: None, mode }
+    }
+
+    /// Datagrams from the initiator to such a socket; the rest as in [`Traffic::Udp`].
+    pub fn datagrams(port: u16, mode: UdpMode, size: usize, rate: u32, flows: u32) -> Vec<Traffic> {
+        let to = format!("198.19.0.2:{port}");
+        vec![Traffic::udp_server(port, mode), Traffic::udp(&to, size, rate, flows)]
+    }
+
+    /// Streams from the initiator to a TCP socket of the responder; the rest as in [`Traffic::Bulk`].
+    pub fn bulk(port: u16, mode: TcpMode, streams: u32, rate_bps: Option<u64>) -> Vec<Traffic> {
+        vec![
+            Traffic::TcpServer { port, backlog: 16, mode },
+            Traffic::Bulk { to: format!("198.19.0.2:{port}"), streams, rate_bps },
+        ]
     }
 
     /// Datagrams of `size` bytes from the initiator to port 7000 of the responder, which discards them and has room for all of

@@ -111,7 +111,7 @@ fn recipes() -> Vec<Recipe> {
              add rule inet f c ct state invalid counter drop'",
         )],
         traffic: vec![
-            Traffic::UdpServer { on: LabHost::Responder, port: 7000, buffer: None, mode: UdpMode::Sink },
+            Traffic::udp_server(7000, UdpMode::Sink),
             Traffic::Frames { from: LabHost::Initiator, rate: 200, frames: damaged },
         ],
         also: vec!["conntrack-invalid-dropped"],

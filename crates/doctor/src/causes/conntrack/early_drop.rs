@@ -88,11 +88,9 @@ fn unanswered() -> Vec<NewEntry> {
 }
 
 fn recipes() -> Vec<Recipe> {
-    let tracked = "nft 'add table ip t; add chain ip t c { type filter hook forward priority 0; }; \
-                   add rule ip t c ct state new accept'";
     vec![Recipe {
         at: LabHost::Gateway,
-        setup: vec![Step::gateway(tracked), Step::Entries(LabHost::Gateway, unanswered)],
+        setup: vec![Step::tracking(), Step::Entries(LabHost::Gateway, unanswered)],
         traffic: Traffic::udp_across(64, 1000, 0),
         // Few buckets, so that the eight that are looked through hold something (HASH_SIZE / 8 in early_drop).
         machine: vec![

@@ -10,7 +10,7 @@ use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::{sh, sysctl};
 use crate::evidence::{Connections, Namespace, Plane, Sample, Tuple};
 use crate::finding::{Confidence, Fact, Finding, Fix};
-use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
+use crate::recipe::{LabHost, Recipe, Step, Traffic};
 use weir_conntrack::names::TCP;
 
 pub(super) const CAUSE: Cause = Cause {
@@ -157,34 +157,15 @@ fn taken_over(own: [u8; 6], peer: [u8; 6]) -> Vec<Vec<u8>> {
 }
 
 fn recipes() -> Vec<Recipe> {
-    let connects = |rate| Traffic::Connects { to: "198.19.0.2:7000".into(), rate, bytes: 2000, hold: false };
-    let server = Traffic::TcpServer { port: 7000, backlog: 1024, mode: TcpMode::Echo };
-    vec![
-        Recipe {
-            name: "flushed",
-            setup: vec![Step::masquerade()],
-            traffic: vec![
-                server.clone(),
-                connects(500),
-                Traffic::Script(
-                    LabHost::Gateway,
-                    "while :; do conntrack -F >/dev/null 2>&1; sleep 0.02; done".into(),
-                ),
-            ],
-            needs: vec!["conntrack"],
-            ..Recipe::default()
-        },
-        Recipe {
-            name: "taken-over",
-            setup: vec![Step::masquerade()],
-            traffic: vec![
-                server,
-                connects(20),
-                Traffic::Frames { from: LabHost::Responder, rate: 100, frames: taken_over },
-            ],
-            ..Recipe::default()
-        },
-    ]
+    let case = |name, rate, cause| {
+        let mut traffic = Traffic::connects("198.19.0.2:7000", rate, 2000, false);
+        traffic.push(cause);
+        Recipe::named(name, vec![Step::masquerade()], traffic)
+    };
+    let flush = "while :; do conntrack -F >/dev/null 2>&1; sleep 0.02; done";
+    let flush = Traffic::Script(LabHost::Gateway, flush.into());
+    let replies = Traffic::Frames { from: LabHost::Responder, rate: 100, frames: taken_over };
+    vec![Recipe { needs: vec!["conntrack"], ..case("flushed", 500, flush) }, case("taken-over", 20, replies)]
 }
 
 #[cfg(test)]

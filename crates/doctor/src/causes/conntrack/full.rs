@@ -121,25 +121,19 @@ fn assured() -> Vec<NewEntry> {
 }
 
 fn recipes() -> Vec<Recipe> {
-    // A rule that needs connection tracking switches it on.
-    let tracked = "nft 'add table ip t; add chain ip t c { type filter hook forward priority 0; }; \
-                   add rule ip t c ct state new accept'";
     let max = |n: u64| vec![("net.netfilter.nf_conntrack_max", n.to_string())];
     vec![
         Recipe {
             at: LabHost::Gateway,
-            setup: vec![Step::gateway(tracked), Step::Entries(LabHost::Gateway, assured)],
-            traffic: vec![
-                Traffic::UdpServer { on: LabHost::Responder, port: 7000, buffer: None, mode: UdpMode::Echo },
-                Traffic::udp("198.19.0.2:7000", 64, 1000, 0),
-            ],
+            setup: vec![Step::tracking(), Step::Entries(LabHost::Gateway, assured)],
+            traffic: Traffic::datagrams(7000, UdpMode::Echo, 64, 1000, 0),
             machine: max(500),
             ..Recipe::default()
         },
         Recipe {
             name: "tcp-held",
             at: LabHost::Gateway,
-            setup: vec![Step::gateway(tracked)],
+            setup: vec![Step::tracking()],
             traffic: Traffic::connects("198.19.0.2:7000", 500, 64, true),
             machine: max(400),
             ..Recipe::default()

@@ -113,10 +113,8 @@ fn more_buckets(view: &EvidenceView<'_>) -> Option<Fix> {
 }
 
 fn recipes() -> Vec<Recipe> {
-    let tracked = "nft 'add table ip t; add chain ip t c { type filter hook forward priority 0; }; \
-                   add rule ip t c ct state new accept'";
     vec![Recipe {
-        setup: vec![Step::gateway(tracked), Step::Entries(LabHost::Gateway, entries)],
+        setup: vec![Step::tracking(), Step::Entries(LabHost::Gateway, entries)],
         traffic: Traffic::udp_across(64, 1000, 0),
         machine: vec![(BUCKETS, "512".into())],
         ..Recipe::default()

@@ -101,7 +101,7 @@ unshare -m sh -c 'mount -t sysfs sysfs /sys; echo 3 >/sys/class/net/inside/queue
     vec![Recipe {
         setup: vec![Step::gateway(gateway)],
         traffic: vec![
-            Traffic::UdpServer { on: LabHost::Responder, port: 7000, buffer: None, mode: UdpMode::Sink },
+            Traffic::udp_server(7000, UdpMode::Sink),
             Traffic::Frames { from: LabHost::Initiator, rate: 2000, frames: pairs },
         ],
         ..Recipe::default()

@@ -278,12 +278,11 @@ fn recipes() -> Vec<Recipe> {
             also: vec!["asymmetric-path"],
             ..Recipe::default()
         },
-        Recipe {
-            name: "forgotten",
-            setup: vec![drops(), Step::gateway("sysctl -qw net.netfilter.nf_conntrack_tcp_loose=0")],
-            traffic: vec![Traffic::Frames { from: LabHost::Initiator, rate: 200, frames: strays }],
-            ..Recipe::default()
-        },
+        Recipe::named(
+            "forgotten",
+            vec![drops(), Step::gateway("sysctl -qw net.netfilter.nf_conntrack_tcp_loose=0")],
+            vec![Traffic::Frames { from: LabHost::Initiator, rate: 200, frames: strays }],
+        ),
     ]
 }
 

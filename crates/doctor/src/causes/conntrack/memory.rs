@@ -7,7 +7,7 @@ use super::relief;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::evidence::{Namespace, Plane};
 use crate::finding::{Confidence, Finding, Fix, Severity};
-use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
+use crate::recipe::{Recipe, Step, Traffic, UdpMode};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "conntrack-memory",
@@ -128,14 +128,9 @@ fn promised(view: &EvidenceView<'_>) -> Option<Finding> {
 }
 
 fn recipes() -> Vec<Recipe> {
-    let tracked = "nft 'add table ip t; add chain ip t c { type filter hook forward priority 0; }; \
-                   add rule ip t c ct state new accept'";
     vec![Recipe {
-        setup: vec![Step::gateway(tracked)],
-        traffic: vec![
-            Traffic::UdpServer { on: LabHost::Responder, port: 7000, buffer: None, mode: UdpMode::Echo },
-            Traffic::udp("198.19.0.2:7000", 64, 200, 10),
-        ],
+        setup: vec![Step::tracking()],
+        traffic: Traffic::datagrams(7000, UdpMode::Echo, 64, 200, 10),
         // 770 GB when it is full.
         machine: vec![(MAX, "2000000000".into())],
         ..Recipe::default()

@@ -7,7 +7,7 @@ use crate::command::nft::{self, nft, statement};
 use crate::command::sh;
 use crate::evidence::{Backend, Connections, Namespace, Plane, SnatPool};
 use crate::finding::{Claim, Confidence, Fact, Finding, Fix, Severity};
-use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
+use crate::recipe::{Recipe, Step, Traffic, UdpMode};
 use weir_conntrack::names;
 
 pub(super) const CAUSE: Cause = Cause {
@@ -224,22 +224,9 @@ const TEN_PORTS: &str = "nft 'add table ip nat; add chain ip nat post { type nat
 fn recipes() -> Vec<Recipe> {
     let setup = || vec![Step::gateway(TEN_PORTS)];
     vec![
-        Recipe {
-            name: "udp",
-            setup: setup(),
-            traffic: vec![
-                Traffic::UdpServer { on: LabHost::Responder, port: 7000, buffer: None, mode: UdpMode::Echo },
-                Traffic::udp("198.19.0.2:7000", 64, 500, 0),
-            ],
-            ..Recipe::default()
-        },
-        Recipe {
-            // Held: since 6.x the kernel gives the port of a closed connection away again when none is free.
-            name: "tcp-held",
-            setup: setup(),
-            traffic: Traffic::connects("198.19.0.2:7000", 100, 64, true),
-            ..Recipe::default()
-        },
+        Recipe::named("udp", setup(), Traffic::datagrams(7000, UdpMode::Echo, 64, 500, 0)),
+        // Held: since 6.x the kernel gives the port of a closed connection away again when none is free.
+        Recipe::named("tcp-held", setup(), Traffic::connects("198.19.0.2:7000", 100, 64, true)),
     ]
 }
 

@@ -10,7 +10,7 @@ use crate::command::nft::nft;
 use crate::command::sh;
 use crate::evidence::{Connections, DropGroup, Namespace, Plane, Sample, Tuple};
 use crate::finding::{Confidence, Finding, Fix, Severity};
-use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
+use crate::recipe::{Recipe, Step, Traffic, UdpMode};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "conntrack-zone-split",
@@ -122,10 +122,7 @@ fn recipes() -> Vec<Recipe> {
              add chain ip z post { type nat hook postrouting priority srcnat; }; \
              add rule ip z post oifname outside masquerade'",
         )],
-        traffic: vec![
-            Traffic::UdpServer { on: LabHost::Responder, port: 7000, buffer: None, mode: UdpMode::Echo },
-            Traffic::udp("198.19.0.2:7000", 64, 200, 16),
-        ],
+        traffic: Traffic::datagrams(7000, UdpMode::Echo, 64, 200, 16),
         ..Recipe::default()
     }]
 }

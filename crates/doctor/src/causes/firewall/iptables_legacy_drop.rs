@@ -51,8 +51,7 @@ fn tell(attribution: &DropAttribution<'_>, finding: &mut Finding) {
 }
 
 fn recipes() -> Vec<Recipe> {
-    let mut traffic = datagrams(7001, 4);
-    traffic.extend(datagrams(7002, 4));
+    let traffic = [datagrams(7001, 4), datagrams(7002, 4)].concat();
     vec![
         Recipe {
             setup: gateway("iptables-legacy -A FORWARD -p udp --dport 7002 -j DROP"),

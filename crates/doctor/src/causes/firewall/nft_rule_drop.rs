@@ -7,7 +7,7 @@ use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::nft::nft;
 use crate::evidence::Plane;
 use crate::finding::{Claim, Confidence, Finding, Fix, Severity};
-use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
+use crate::recipe::{Recipe, Step, Traffic, UdpMode};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "nft-rule-drop",
@@ -110,10 +110,13 @@ fn unknown(view: &EvidenceView<'_>) -> Vec<Finding> {
 
 /// Datagrams that the gateway forwards.
 pub(super) fn datagrams(port: u16, flows: u32) -> Vec<Traffic> {
-    vec![
-        Traffic::UdpServer { on: LabHost::Responder, port, buffer: None, mode: UdpMode::Sink },
-        Traffic::udp(&format!("198.19.0.2:{port}"), 100, 500, flows),
-    ]
+    Traffic::datagrams(port, UdpMode::Sink, 100, 500, flows)
+}
+
+/// The same by iptables over nftables.
+pub(super) fn iptables(script: &str, traffic: Vec<Traffic>) -> Recipe {
+    let program = "iptables-nft";
+    Recipe { needs: vec![program], ..Recipe::named(program, gateway(script), traffic) }
 }
 
 /// Rules on the gateway.
@@ -124,29 +127,19 @@ pub(super) fn gateway(script: &str) -> Vec<Step> {
 fn recipes() -> Vec<Recipe> {
     let chain = "nft 'add table inet f; add chain inet f forward { type filter hook forward priority 0; };'";
     let rules = |rules: &str| gateway(&format!("{chain}\nnft '{rules}'"));
-    let mut traffic = datagrams(7001, 4);
-    traffic.extend(datagrams(7002, 4));
+    let traffic = [datagrams(7001, 4), datagrams(7002, 4)].concat();
     vec![
         Recipe {
             setup: rules("add rule inet f forward udp dport 7002 drop comment \"forgotten\""),
             traffic: traffic.clone(),
             ..Recipe::default()
         },
-        Recipe {
-            name: "counted",
-            setup: rules(
-                "add rule inet f forward ip daddr 198.19.0.0/24 udp dport { 7002, 7003 } counter drop",
-            ),
-            traffic: traffic.clone(),
-            ..Recipe::default()
-        },
-        Recipe {
-            name: "iptables-nft",
-            setup: gateway("iptables-nft -A FORWARD -p udp --dport 7002 -j DROP"),
-            traffic,
-            needs: vec!["iptables-nft"],
-            ..Recipe::default()
-        },
+        Recipe::named(
+            "counted",
+            rules("add rule inet f forward ip daddr 198.19.0.0/24 udp dport { 7002, 7003 } counter drop"),
+            traffic.clone(),
+        ),
+        iptables("iptables-nft -A FORWARD -p udp --dport 7002 -j DROP", traffic),
     ]
 }
 

@@ -2,7 +2,7 @@
 
 use super::attribution::{DropAttribution, Matter};
 use super::commands::fixes;
-use super::nft_rule_drop::{datagrams, gateway};
+use super::nft_rule_drop::{datagrams, gateway, iptables};
 use super::report::{example, findings, keeper, service};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::evidence::{Missed, Plane};
@@ -68,20 +68,13 @@ fn tell(attribution: &DropAttribution<'_>, finding: &mut Finding) {
 }
 
 fn recipes() -> Vec<Recipe> {
-    let mut traffic = datagrams(7001, 4);
-    traffic.extend(datagrams(7002, 4));
+    let traffic = [datagrams(7001, 4), datagrams(7002, 4)].concat();
     let nft = "nft 'add table inet f; add chain inet f forward { type filter hook forward priority 0; policy drop; }'\n\
                nft 'add rule inet f forward udp dport 7001 accept'";
-    let iptables = "iptables-nft -A FORWARD -p udp --dport 7001 -j ACCEPT\niptables-nft -P FORWARD DROP";
+    let policy = "iptables-nft -A FORWARD -p udp --dport 7001 -j ACCEPT\niptables-nft -P FORWARD DROP";
     vec![
         Recipe { setup: gateway(nft), traffic: traffic.clone(), ..Recipe::default() },
-        Recipe {
-            name: "iptables-nft",
-            setup: gateway(iptables),
-            traffic,
-            needs: vec!["iptables-nft"],
-            ..Recipe::default()
-        },
+        iptables(policy, traffic),
     ]
 }
 

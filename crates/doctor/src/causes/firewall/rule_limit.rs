@@ -2,7 +2,7 @@
 
 use super::attribution::{DropAttribution, Matter};
 use super::commands::{remove, show};
-use super::nft_rule_drop::{datagrams, gateway};
+use super::nft_rule_drop::{datagrams, gateway, iptables};
 use super::report::{findings, keeper, service};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::nft;
@@ -86,17 +86,12 @@ fn recipes() -> Vec<Recipe> {
     );
     vec![
         Recipe { setup: gateway(&over), traffic: datagrams(7001, 4), ..Recipe::default() },
-        Recipe { name: "accept", setup: gateway(&accept), traffic: datagrams(7001, 4), ..Recipe::default() },
-        Recipe {
-            name: "iptables-nft",
-            setup: gateway(
-                "iptables-nft -A FORWARD -p udp --dport 7001 -m limit --limit 100/s -j ACCEPT\n\
-                 iptables-nft -A FORWARD -p udp --dport 7001 -j DROP",
-            ),
-            traffic: datagrams(7001, 4),
-            needs: vec!["iptables-nft"],
-            ..Recipe::default()
-        },
+        Recipe::named("accept", gateway(&accept), datagrams(7001, 4)),
+        iptables(
+            "iptables-nft -A FORWARD -p udp --dport 7001 -m limit --limit 100/s -j ACCEPT\n\
+             iptables-nft -A FORWARD -p udp --dport 7001 -j DROP",
+            datagrams(7001, 4),
+        ),
     ]
 }
 

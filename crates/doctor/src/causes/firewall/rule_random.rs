@@ -59,7 +59,7 @@ fn recipes() -> Vec<Recipe> {
                    nft 'add rule ip f forward udp dport 7001 numgen inc mod 10 == 0 counter drop'";
     vec![
         Recipe { setup: gateway(nft), traffic: datagrams(7001, 4), ..Recipe::default() },
-        Recipe { name: "counted", setup: gateway(counted), traffic: datagrams(7001, 4), ..Recipe::default() },
+        Recipe::named("counted", gateway(counted), datagrams(7001, 4)),
         Recipe {
             name: "statistic",
             setup: gateway("iptables-nft -A FORWARD -m statistic --mode random --probability 0.1 -j DROP"),

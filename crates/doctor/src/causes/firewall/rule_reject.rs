@@ -2,7 +2,7 @@
 
 use super::attribution::{DropAttribution, Matter};
 use super::commands::fixes;
-use super::nft_rule_drop::gateway;
+use super::nft_rule_drop::{gateway, iptables};
 use super::report::{example, findings, keeper, service};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::finding::Finding;
@@ -58,13 +58,7 @@ fn recipes() -> Vec<Recipe> {
                nft 'add rule inet f forward tcp dport 7002 reject'";
     vec![
         Recipe { setup: gateway(nft), traffic: traffic(), ..Recipe::default() },
-        Recipe {
-            name: "iptables-nft",
-            setup: gateway("iptables-nft -A FORWARD -p tcp --dport 7002 -j REJECT --reject-with tcp-reset"),
-            traffic: traffic(),
-            needs: vec!["iptables-nft"],
-            ..Recipe::default()
-        },
+        iptables("iptables-nft -A FORWARD -p tcp --dport 7002 -j REJECT --reject-with tcp-reset", traffic()),
     ]
 }
 

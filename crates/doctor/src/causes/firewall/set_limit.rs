@@ -131,7 +131,7 @@ fn recipes() -> Vec<Recipe> {
     let traffic = || datagrams(7001, 4);
     vec![
         Recipe { setup: gateway(&full), traffic: traffic(), ..Recipe::default() },
-        Recipe { name: "ended", setup: gateway(&ended), traffic: traffic(), ..Recipe::default() },
+        Recipe::named("ended", gateway(&ended), traffic()),
     ]
 }
 

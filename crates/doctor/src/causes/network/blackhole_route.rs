@@ -129,22 +129,17 @@ fn fixes(route: Option<&UnusualRoute>, to: Option<std::net::IpAddr>) -> Vec<Fix>
 }
 
 fn recipes() -> Vec<Recipe> {
-    let recipe = |name, script: &str| Recipe {
-        name,
-        setup: vec![Step::gateway(script)],
-        traffic: vec![Traffic::udp("198.51.100.9:7000", 100, 300, 4)],
-        ..Recipe::default()
-    };
+    let udp = || vec![Traffic::udp("198.51.100.9:7000", 100, 300, 4)];
+    let recipe = |name, script: &str| Recipe::named(name, vec![Step::gateway(script)], udp());
     vec![
         recipe("blackhole", "ip route add blackhole 198.51.100.0/24"),
         recipe("unreachable", "ip route add unreachable 198.51.100.0/24"),
         recipe("prohibit", "ip route add prohibit 198.51.100.0/24"),
-        Recipe {
-            name: "ipv6",
-            setup: ipv6::with("ip -6 route add blackhole 2001:2:0:9::/64"),
-            traffic: vec![ipv6::udp("2001:2:0:9::9", 100, false)],
-            ..Recipe::default()
-        },
+        Recipe::named(
+            "ipv6",
+            ipv6::with("ip -6 route add blackhole 2001:2:0:9::/64"),
+            vec![ipv6::udp("2001:2:0:9::9", 100, false)],
+        ),
     ]
 }
 

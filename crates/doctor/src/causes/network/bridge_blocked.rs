@@ -125,14 +125,7 @@ fn recipes() -> Vec<Recipe> {
                  ip link set outside master br0; ip addr add $GATEWAY_OUTSIDE/24 dev br0",
             ),
             // The gateway knows where the responder is, so that it sends into the bridge.
-            Step::Before(vec![Traffic::Udp {
-                from: LabHost::Responder,
-                to: "198.18.0.2:7000".into(),
-                size: 100,
-                rate: 50,
-                flows: 1,
-                dont_fragment: false,
-            }]),
+            Step::Before(vec![Traffic::udp_from(LabHost::Responder, "198.18.0.2:7000", 100, 50, 1)]),
             Step::gateway(
                 "mac=$(ip -o neigh show $RESPONDER dev br0 | sed -n 's/.*lladdr \\([^ ]*\\).*/\\1/p'); \
                  ip neigh replace $RESPONDER lladdr $mac dev br0 nud permanent; bridge link set dev outside state 1",
@@ -140,14 +133,7 @@ fn recipes() -> Vec<Recipe> {
         ],
         traffic: vec![
             Traffic::udp("198.19.0.2:7000", 100, 300, 4),
-            Traffic::Udp {
-                from: LabHost::Responder,
-                to: "198.18.0.2:7000".into(),
-                size: 100,
-                rate: 100,
-                flows: 2,
-                dont_fragment: false,
-            },
+            Traffic::udp_from(LabHost::Responder, "198.18.0.2:7000", 100, 100, 2),
         ],
         ..Recipe::default()
     }]

@@ -95,14 +95,7 @@ fn recipes() -> Vec<Recipe> {
         traffic: vec![
             server(LabHost::Responder),
             server(LabHost::Initiator),
-            Traffic::Udp {
-                from: LabHost::Gateway,
-                to: "198.19.0.2:7000".into(),
-                size: 100,
-                rate: 100,
-                flows: 2,
-                dont_fragment: false,
-            },
+            Traffic::udp_from(LabHost::Gateway, "198.19.0.2:7000", 100, 100, 2),
             Traffic::Script(LabHost::Responder, announce("0.5")),
             Traffic::Script(LabHost::Initiator, announce("0.37")),
         ],

@@ -95,24 +95,13 @@ fn recipes() -> Vec<Recipe> {
     let traffic = vec![Traffic::udp("198.19.0.2:7000", 100, 500, 4)];
     let run = |script: &str| vec![Step::gateway(script)];
     vec![
-        Recipe {
-            name: "all",
-            setup: run("sysctl -qw net.ipv4.ip_forward=0"),
-            traffic: traffic.clone(),
-            ..Recipe::default()
-        },
-        Recipe {
-            name: "interface",
-            setup: run("sysctl -qw net.ipv4.conf.inside.forwarding=0"),
-            traffic,
-            ..Recipe::default()
-        },
-        Recipe {
-            name: "ipv6",
-            setup: ipv6::with("sysctl -qw net.ipv6.conf.all.forwarding=0"),
-            traffic: vec![ipv6::udp(ipv6::RESPONDER, 100, false)],
-            ..Recipe::default()
-        },
+        Recipe::named("all", run("sysctl -qw net.ipv4.ip_forward=0"), traffic.clone()),
+        Recipe::named("interface", run("sysctl -qw net.ipv4.conf.inside.forwarding=0"), traffic),
+        Recipe::named(
+            "ipv6",
+            ipv6::with("sysctl -qw net.ipv6.conf.all.forwarding=0"),
+            vec![ipv6::udp(ipv6::RESPONDER, 100, false)],
+        ),
     ]
 }
 

@@ -95,15 +95,8 @@ fn recipes() -> Vec<Recipe> {
             from: LabHost::Initiator,
             rate: 300,
             frames: |own, peer| {
-                let datagram = Datagram {
-                    source: [198, 18, 0, 2].into(),
-                    destination: [198, 19, 0, 2].into(),
-                    identification: 0,
-                    dont_fragment: true,
-                    more_fragments: false,
-                    length: 1408,
-                };
-                vec![frame(own, peer, datagram)]
+                let whole = Datagram::whole([198, 18, 0, 2], [198, 19, 0, 2], 0, 1408);
+                vec![frame(own, peer, Datagram { dont_fragment: true, ..whole })]
             },
         }],
         ..Recipe::default()

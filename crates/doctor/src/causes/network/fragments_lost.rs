@@ -135,15 +135,11 @@ fn recipes() -> Vec<Recipe> {
             traffic: vec![firsts.clone()],
             ..Recipe::default()
         },
-        Recipe {
-            name: "tracked",
-            setup: vec![Step::gateway(
-                "sysctl -qw net.ipv4.ipfrag_time=1; nft 'add table ip t; add chain ip t c { type filter hook forward priority 0; }; \
-                 add rule ip t c ct state new accept'",
-            )],
-            traffic: vec![firsts],
-            ..Recipe::default()
-        },
+        Recipe::named(
+            "tracked",
+            vec![Step::gateway("sysctl -qw net.ipv4.ipfrag_time=1"), Step::tracking()],
+            vec![firsts],
+        ),
     ]
 }
 

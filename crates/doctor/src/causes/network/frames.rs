@@ -24,6 +24,14 @@ pub(super) struct Datagram {
     pub(super) length: usize,
 }
 
+impl Datagram {
+    /// One that may be fragmented, and is not.
+    pub(super) fn whole(source: [u8; 4], destination: [u8; 4], identification: u16, length: usize) -> Self {
+        let (source, destination) = (source.into(), destination.into());
+        Datagram { source, destination, identification, dont_fragment: false, more_fragments: false, length }
+    }
+}
+
 /// In a frame between two Ethernet addresses.
 pub(super) fn frame(own: [u8; 6], peer: [u8; 6], datagram: Datagram) -> Vec<u8> {
     let Datagram { source, destination, identification, dont_fragment, more_fragments, length } = datagram;
@@ -36,15 +44,8 @@ pub(super) fn frame(own: [u8; 6], peer: [u8; 6], datagram: Datagram) -> Vec<u8> 
 pub(super) fn first_pieces() -> Traffic {
     let frames = |own, peer| {
         let one = |identification| {
-            let datagram = Datagram {
-                source: [198, 18, 0, 2].into(),
-                destination: [198, 19, 0, 2].into(),
-                identification,
-                dont_fragment: false,
-                more_fragments: true,
-                length: 228,
-            };
-            frame(own, peer, datagram)
+            let whole = Datagram::whole([198, 18, 0, 2], [198, 19, 0, 2], identification, 228);
+            frame(own, peer, Datagram { more_fragments: true, ..whole })
         };
         (1..=20_000).map(one).collect()
     };

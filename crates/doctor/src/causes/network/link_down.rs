@@ -128,21 +128,15 @@ fn told(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Interface, t
 fn recipes() -> Vec<Recipe> {
     let udp = Traffic::udp("198.19.0.2:7000", 100, 300, 4);
     vec![
-        Recipe {
-            name: "carrier",
-            setup: vec![
+        Recipe::named(
+            "carrier",
+            vec![
                 Step::responder("ip link set eth0 down"),
                 Step::gateway("sysctl -qw net.ipv4.neigh.outside.retrans_time_ms=300"),
             ],
-            traffic: vec![udp.clone()],
-            ..Recipe::default()
-        },
-        Recipe {
-            name: "off",
-            setup: vec![Step::gateway("ip link set outside down")],
-            traffic: vec![udp],
-            ..Recipe::default()
-        },
+            vec![udp.clone()],
+        ),
+        Recipe::named("off", vec![Step::gateway("ip link set outside down")], vec![udp]),
     ]
 }
 

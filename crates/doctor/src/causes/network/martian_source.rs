@@ -132,10 +132,9 @@ fn fixes(namespace: &Namespace, interface: &str, reason: &str) -> Vec<Fix> {
 }
 
 fn recipes() -> Vec<Recipe> {
-    let recipe = |name, frames| Recipe {
-        name,
-        traffic: vec![Traffic::Frames { from: LabHost::Initiator, rate: 200, frames }],
-        ..Recipe::default()
+    let recipe = |name, frames| {
+        let traffic = vec![Traffic::Frames { from: LabHost::Initiator, rate: 200, frames }];
+        Recipe::named(name, Vec::new(), traffic)
     };
     vec![
         recipe("own", |own, peer| vec![martian(own, peer, [198, 18, 0, 1])]),
@@ -145,16 +144,7 @@ fn recipes() -> Vec<Recipe> {
 }
 
 fn martian(own: [u8; 6], peer: [u8; 6], source: [u8; 4]) -> Vec<u8> {
-    let (source, destination) = (source.into(), [198, 19, 0, 2].into());
-    let datagram = Datagram {
-        source,
-        destination,
-        identification: 1,
-        dont_fragment: false,
-        more_fragments: false,
-        length: 40,
-    };
-    frame(own, peer, datagram)
+    frame(own, peer, Datagram::whole(source, [198, 19, 0, 2], 1, 40))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::causes::{Cause, EvidenceView, Group, Taken};
 use crate::command::sh;
 use crate::evidence::{DropGroup, Interface, Namespace, Plane};
 use crate::finding::{Claim, Confidence, Finding, Fix};
-use crate::recipe::{LabHost, Recipe, Step, Traffic};
+use crate::recipe::{Recipe, Step, Traffic, UdpMode};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "mtu-mismatch",
@@ -139,32 +139,20 @@ fn too_long_for_card(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<F
 }
 
 fn recipes() -> Vec<Recipe> {
-    let udp = Traffic::udp("198.19.0.2:7000", 1400, 300, 4);
-    let server = Traffic::UdpServer {
-        on: LabHost::Responder,
-        port: 7000,
-        buffer: None,
-        mode: crate::recipe::UdpMode::Sink,
-    };
+    let udp = || Traffic::datagrams(7000, UdpMode::Sink, 1400, 300, 4);
     vec![
-        Recipe {
-            name: "veth",
-            setup: vec![Step::responder("ip link set eth0 mtu 1280")],
-            traffic: vec![server.clone(), udp.clone()],
-            ..Recipe::default()
-        },
-        Recipe {
-            name: "bridge",
-            setup: vec![
+        Recipe::named("veth", vec![Step::responder("ip link set eth0 mtu 1280")], udp()),
+        Recipe::named(
+            "bridge",
+            vec![
                 Step::gateway(
                     "ip addr flush dev outside; ip link add br0 type bridge; ip link set br0 up; ip link set outside master br0; \
                      ip addr add $GATEWAY_OUTSIDE/24 dev br0; ip link set outside mtu 1280; ip link set br0 mtu 1500",
                 ),
                 Step::responder("ip neigh flush dev eth0 nud permanent"),
             ],
-            traffic: vec![server, udp],
-            ..Recipe::default()
-        },
+            udp(),
+        ),
     ]
 }
 

@@ -94,7 +94,7 @@ fn recipes() -> Vec<Recipe> {
             "sysctl -qw net.ipv4.neigh.outside.unres_qlen_bytes=4096; ip neigh flush dev outside nud permanent",
         )],
         traffic: vec![
-            Traffic::UdpServer { on: LabHost::Responder, port: 7000, buffer: None, mode: UdpMode::Sink },
+            Traffic::udp_server(7000, UdpMode::Sink),
             Traffic::udp("198.19.0.2:7000", 400, 1000, 4),
             // The responder answers to no ARP request for half of the time, and the gateway forgets what it knew.
             Traffic::Script(

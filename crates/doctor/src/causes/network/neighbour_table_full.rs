@@ -1,5 +1,6 @@
 //! The table of neighbours is full.
 
+use super::frames::{Datagram, frame};
 use super::ways::Loss;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::evidence::{Delta, Namespace, Plane};
@@ -133,18 +134,7 @@ fn recipes() -> Vec<Recipe> {
             frames: |own, peer| {
                 let one = |number: u16| {
                     let [high, low] = (256 + number).to_be_bytes();
-                    super::frames::frame(
-                        own,
-                        peer,
-                        super::frames::Datagram {
-                            source: [198, 18, 0, 2].into(),
-                            destination: [198, 19, high, low].into(),
-                            identification: number,
-                            dont_fragment: false,
-                            more_fragments: false,
-                            length: 40,
-                        },
-                    )
+                    frame(own, peer, Datagram::whole([198, 18, 0, 2], [198, 19, high, low], number, 40))
                 };
                 (0..600).map(one).collect()
             },

@@ -197,19 +197,13 @@ fn fixes(hop: IpAddr, interface: &str) -> Vec<Fix> {
 fn recipes() -> Vec<Recipe> {
     let udp = |to: &str| Traffic::udp(to, 100, 300, 4);
     vec![
-        Recipe { name: "host", traffic: vec![udp("198.19.0.77:7000")], ..Recipe::default() },
-        Recipe {
-            name: "next-hop",
-            setup: vec![Step::gateway("ip route add 198.51.100.0/24 via 198.19.0.99")],
-            traffic: vec![udp("198.51.100.9:7000")],
-            ..Recipe::default()
-        },
-        Recipe {
-            name: "ipv6",
-            setup: ipv6::steps(),
-            traffic: vec![ipv6::udp("2001:2:0:1::77", 100, false)],
-            ..Recipe::default()
-        },
+        Recipe::named("host", Vec::new(), vec![udp("198.19.0.77:7000")]),
+        Recipe::named(
+            "next-hop",
+            vec![Step::gateway("ip route add 198.51.100.0/24 via 198.19.0.99")],
+            vec![udp("198.51.100.9:7000")],
+        ),
+        Recipe::named("ipv6", ipv6::steps(), vec![ipv6::udp("2001:2:0:1::77", 100, false)]),
     ]
 }
 

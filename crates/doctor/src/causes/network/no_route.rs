@@ -129,15 +129,9 @@ fn add_route(to: Option<&Tuple>) -> Fix {
 }
 
 fn recipes() -> Vec<Recipe> {
-    let udp = |to: &str| Traffic::udp(to, 100, 300, 4);
     vec![
-        Recipe { name: "ipv4", traffic: vec![udp("198.51.100.9:7000")], ..Recipe::default() },
-        Recipe {
-            name: "ipv6",
-            setup: ipv6::steps(),
-            traffic: vec![ipv6::udp("2001:2:0:9::9", 100, false)],
-            ..Recipe::default()
-        },
+        Recipe::named("ipv4", Vec::new(), vec![Traffic::udp("198.51.100.9:7000", 100, 300, 4)]),
+        Recipe::named("ipv6", ipv6::steps(), vec![ipv6::udp("2001:2:0:9::9", 100, false)]),
     ]
 }
 

@@ -5,7 +5,7 @@ use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::{Words, sh};
 use crate::evidence::{Namespace, Plane, RememberedMtu};
 use crate::finding::{Confidence, Fact, Finding, Fix, Setting, Severity};
-use crate::recipe::{LabHost, Recipe, Step, Traffic};
+use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
 
 pub(super) const CAUSE: Cause = Cause {
     id: "pmtu-cached",
@@ -107,21 +107,15 @@ fn fixes(namespace: &Namespace, worst: &RememberedMtu) -> Vec<Fix> {
 }
 
 fn recipes() -> Vec<Recipe> {
-    let udp = |rate| Traffic::udp("198.19.0.2:7000", 1400, rate, 4);
-    let server = || Traffic::UdpServer {
-        on: LabHost::Responder,
-        port: 7000,
-        buffer: None,
-        mode: crate::recipe::UdpMode::Sink,
-    };
+    let udp = |rate| Traffic::datagrams(7000, UdpMode::Sink, 1400, rate, 4);
     vec![Recipe {
         at: LabHost::Initiator,
         setup: vec![
             Step::gateway("ip link set outside mtu 700"),
-            Step::Before(vec![server(), udp(100)]),
+            Step::Before(udp(100)),
             Step::gateway("ip link set outside mtu 1500"),
         ],
-        traffic: vec![server(), udp(200)],
+        traffic: udp(200),
         ..Recipe::default()
     }]
 }

@@ -109,12 +109,8 @@ fn without(rule: &str) -> Fix {
 }
 
 fn recipes() -> Vec<Recipe> {
-    let recipe = |name, script: &str| Recipe {
-        name,
-        setup: vec![Step::gateway(script)],
-        traffic: vec![Traffic::udp("198.19.0.2:7000", 100, 300, 4)],
-        ..Recipe::default()
-    };
+    let udp = || vec![Traffic::udp("198.19.0.2:7000", 100, 300, 4)];
+    let recipe = |name, script: &str| Recipe::named(name, vec![Step::gateway(script)], udp());
     vec![
         recipe(
             "mark",

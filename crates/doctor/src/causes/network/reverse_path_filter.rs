@@ -115,20 +115,14 @@ fn recipes() -> Vec<Recipe> {
         "ip addr add 198.51.100.2/32 dev lo; ip route replace default via $GATEWAY_INSIDE src 198.51.100.2";
     let gateway = |script: &str| vec![Step::initiator(source), Step::gateway(script)];
     vec![
-        Recipe {
-            name: "no-way-back",
-            setup: gateway("sysctl -qw net.ipv4.conf.inside.rp_filter=1"),
-            traffic: traffic.clone(),
-            ..Recipe::default()
-        },
-        Recipe {
-            name: "other-way-back",
-            setup: gateway(
+        Recipe::named("no-way-back", gateway("sysctl -qw net.ipv4.conf.inside.rp_filter=1"), traffic.clone()),
+        Recipe::named(
+            "other-way-back",
+            gateway(
                 "sysctl -qw net.ipv4.conf.inside.rp_filter=1; ip route add 198.51.100.0/24 via $RESPONDER",
             ),
             traffic,
-            ..Recipe::default()
-        },
+        ),
     ]
 }
 

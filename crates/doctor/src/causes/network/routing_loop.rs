@@ -108,7 +108,6 @@ fn fixes(answer: &Lookup) -> Vec<Fix> {
 }
 
 fn recipes() -> Vec<Recipe> {
-    let udp = |to: &str, rate| Traffic::udp(to, 100, rate, 4);
     vec![Recipe {
         name: "two-routers",
         setup: vec![
@@ -119,7 +118,7 @@ fn recipes() -> Vec<Recipe> {
                 "sysctl -qw net.ipv4.ip_forward=1; ip route replace default via $GATEWAY_OUTSIDE",
             ),
         ],
-        traffic: vec![udp("198.51.100.9:7000", 100)],
+        traffic: vec![Traffic::udp("198.51.100.9:7000", 100, 100, 4)],
         ..Recipe::default()
     }]
 }

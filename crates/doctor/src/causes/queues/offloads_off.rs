@@ -139,11 +139,8 @@ fn recipes() -> Vec<Recipe> {
     vec![Recipe {
         at: LabHost::Gateway,
         setup: vec![Step::gateway("ethtool -K outside tso off gso off")],
-        traffic: vec![
-            Traffic::TcpServer { port: 7001, backlog: 16, mode: TcpMode::Sink },
-            // Less than a busy machine carries: the receiver must not be what is short of time.
-            Traffic::Bulk { to: "198.19.0.2:7001".into(), streams: 2, rate_bps: Some(200_000_000) },
-        ],
+        // Less than a busy machine carries: the receiver must not be what is short of time.
+        traffic: Traffic::bulk(7001, TcpMode::Sink, 2, Some(200_000_000)),
         needs: vec!["ethtool"],
         ..Recipe::default()
     }]

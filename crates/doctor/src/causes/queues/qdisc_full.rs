@@ -208,36 +208,24 @@ fn longer(interface: &Interface, qdisc: &Qdisc) -> Option<Fix> {
 }
 
 fn recipes() -> Vec<Recipe> {
-    let flood = |rate| Traffic::udp_across(600, rate, 4);
-    let run = |script: &str| vec![Step::gateway(script)];
+    let flood = || Traffic::udp_across(600, 1500, 4);
+    let shaper = "tc qdisc add dev outside root handle 1: tbf rate 2mbit burst 5000 limit 10000";
+    let class = "tc qdisc add dev outside root handle 1: htb default 10; \
+                 tc class add dev outside parent 1: classid 1:10 htb rate 3mbit; \
+                 tc qdisc add dev outside parent 1:10 handle 10: pfifo limit 5";
     vec![
-        Recipe {
-            name: "shaper",
-            setup: run("tc qdisc add dev outside root handle 1: tbf rate 2mbit burst 5000 limit 10000"),
-            traffic: flood(1500),
-            ..Recipe::default()
-        },
-        Recipe {
-            name: "class",
-            setup: run("tc qdisc add dev outside root handle 1: htb default 10; \
-                        tc class add dev outside parent 1: classid 1:10 htb rate 3mbit; \
-                        tc qdisc add dev outside parent 1:10 handle 10: pfifo limit 5"),
-            traffic: flood(1500),
-            ..Recipe::default()
-        },
-        Recipe {
-            // The fast path redirects what it carries, and does not go round the shaper.
-            name: "fastpath",
-            setup: vec![
+        Recipe::named("shaper", vec![Step::gateway(shaper)], flood()),
+        Recipe::named("class", vec![Step::gateway(class)], flood()),
+        // The fast path redirects what it carries, and does not go round the shaper.
+        Recipe::named(
+            "fastpath",
+            vec![
                 Step::masquerade(),
                 Step::FastPath(LabHost::Gateway, FastPathSetup::default()),
-                Step::gateway(
-                    "tc qdisc add dev outside root handle 1: tbf rate 2mbit burst 5000 limit 10000",
-                ),
+                Step::gateway(shaper),
             ],
-            traffic: flood(1500),
-            ..Recipe::default()
-        },
+            flood(),
+        ),
     ]
 }
 

@@ -135,10 +135,7 @@ fn recipes() -> Vec<Recipe> {
         // Without segmentation offload, one write leaves as a burst of some forty packets, handed over before the core that
         // sends them gets to handle them.
         setup: vec![Step::initiator("ethtool -K eth0 tso off gso off")],
-        traffic: vec![
-            Traffic::TcpServer { port: 7001, backlog: 16, mode: TcpMode::Sink },
-            Traffic::Bulk { to: "198.19.0.2:7001".into(), streams: 4, rate_bps: None },
-        ],
+        traffic: Traffic::bulk(7001, TcpMode::Sink, 4, None),
         machine: vec![(NAME, "8".into())],
         needs: vec!["ethtool"],
         also: vec!["offloads-off"],

@@ -1,6 +1,7 @@
 //! A filter or program of tc drops packets.
 
 use super::lost::on;
+use super::programs::attach_tc;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::{Words, sh};
 use crate::evidence::{BpfProgram, DropGroup, Interface, Namespace, Plane, TcFilter};
@@ -173,19 +174,13 @@ fn pass(interface: &Interface, side: &str, filter: &TcFilter) -> Option<Fix> {
 }
 
 fn recipes() -> Vec<Recipe> {
-    let run = |script: String| vec![Step::gateway(script)];
     // Classic BPF, direct action: IPv4 is dropped (TC_ACT_SHOT is 2), all else goes on (TC_ACT_UNSPEC is -1).
     let classic = "tc qdisc add dev outside clsact; \
                    tc filter add dev outside egress bpf da bytecode '4,40 0 0 12,21 0 1 2048,6 0 0 2,6 0 0 4294967295'";
     let traffic = || Traffic::udp_across(100, 1000, 4);
     vec![
-        Recipe {
-            name: "ingress",
-            setup: run(super::programs::attach_tc("inside", "ingress")),
-            traffic: traffic(),
-            ..Recipe::default()
-        },
-        Recipe { name: "egress", setup: run(classic.into()), traffic: traffic(), ..Recipe::default() },
+        Recipe::named("ingress", vec![Step::gateway(attach_tc("inside", "ingress"))], traffic()),
+        Recipe::named("egress", vec![Step::gateway(classic)], traffic()),
     ]
 }
 

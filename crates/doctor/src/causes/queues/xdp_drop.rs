@@ -125,8 +125,8 @@ fn recipes() -> Vec<Recipe> {
     let attach = |hook: &str| vec![Step::gateway(super::programs::attach_xdp("inside", hook))];
     let traffic = || Traffic::udp_across(100, 1000, 4);
     vec![
-        Recipe { name: "native", setup: attach("xdpdrv"), traffic: traffic(), ..Recipe::default() },
-        Recipe { name: "generic", setup: attach("xdpgeneric"), traffic: traffic(), ..Recipe::default() },
+        Recipe::named("native", attach("xdpdrv"), traffic()),
+        Recipe::named("generic", attach("xdpgeneric"), traffic()),
     ]
 }
 

@@ -105,12 +105,6 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
 }
 
 fn recipes() -> Vec<Recipe> {
-    let traffic = || {
-        vec![
-            Traffic::UdpServer { on: LabHost::Responder, port: 7500, buffer: None, mode: UdpMode::Echo },
-            Traffic::udp("198.19.0.2:7500", 200, 300, 4),
-        ]
-    };
     let at = |place, name, policy: &str| Recipe {
         name,
         at: place,
@@ -118,7 +112,7 @@ fn recipes() -> Vec<Recipe> {
             place,
             format!("ip xfrm policy add src 198.18.0.0/24 dst 198.19.0.0/24 {policy}"),
         )],
-        traffic: traffic(),
+        traffic: Traffic::datagrams(7500, UdpMode::Echo, 200, 300, 4),
         ..Recipe::default()
     };
     vec![

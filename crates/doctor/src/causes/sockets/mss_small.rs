@@ -91,10 +91,7 @@ fn recipes() -> Vec<Recipe> {
     vec![Recipe {
         at: LabHost::Initiator,
         setup: vec![Step::gateway(clamp)],
-        traffic: vec![
-            Traffic::TcpServer { port: 7092, backlog: 16, mode: TcpMode::Sink },
-            Traffic::Bulk { to: "198.19.0.2:7092".into(), streams: 2, rate_bps: Some(50_000_000) },
-        ],
+        traffic: Traffic::bulk(7092, TcpMode::Sink, 2, Some(50_000_000)),
         needs: vec!["nft"],
         ..Recipe::default()
     }]

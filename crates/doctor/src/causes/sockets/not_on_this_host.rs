@@ -197,18 +197,12 @@ fn recipes() -> Vec<Recipe> {
              add rule netdev w e meta l4proto tcp numgen random mod 25 == 0 ether daddr set 02:00:00:00:00:99'"
         )
     };
-    let traffic = |port: u16| {
-        vec![
-            Traffic::TcpServer { port, backlog: 16, mode: TcpMode::Sink },
-            Traffic::Bulk { to: format!("198.19.0.2:{port}"), streams: 8, rate_bps: Some(40_000_000) },
-        ]
-    };
     vec![Recipe {
         at: LabHost::Initiator,
         // A gateway would say on which side of it.
         alone: true,
         setup: vec![Step::gateway(lose("outside"))],
-        traffic: traffic(7093),
+        traffic: Traffic::bulk(7093, TcpMode::Sink, 8, Some(40_000_000)),
         needs: vec!["nft"],
         ..Recipe::default()
     }]

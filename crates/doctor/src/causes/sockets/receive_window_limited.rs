@@ -161,12 +161,7 @@ fn is_small(flow: &TcpFlow) -> bool {
 }
 
 fn recipes() -> Vec<Recipe> {
-    let bulk = |port: u16, mode| {
-        vec![
-            Traffic::TcpServer { port, backlog: 16, mode },
-            Traffic::Bulk { to: format!("198.19.0.2:{port}"), streams: 2, rate_bps: None },
-        ]
-    };
+    let bulk = |port, mode| Traffic::bulk(port, mode, 2, None);
     vec![
         Recipe { at: LabHost::Responder, traffic: bulk(7088, TcpMode::Deaf), ..Recipe::default() },
         Recipe {

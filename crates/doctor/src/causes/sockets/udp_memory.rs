@@ -74,8 +74,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
 
 fn recipes() -> Vec<Recipe> {
     const SERVERS: u16 = 20;
-    let server =
-        |n| Traffic::UdpServer { on: LabHost::Responder, port: 7600 + n, buffer: None, mode: UdpMode::Deaf };
+    let server = |n| Traffic::udp_server(7600 + n, UdpMode::Deaf);
     let send = |n| Traffic::udp(&format!("198.19.0.2:{}", 7600 + n), 1400, 100, 1);
     vec![Recipe {
         at: LabHost::Responder,

@@ -108,10 +108,7 @@ fn recipes() -> Vec<Recipe> {
     vec![Recipe {
         at: LabHost::Initiator,
         setup: vec![Step::gateway(strip)],
-        traffic: vec![
-            Traffic::TcpServer { port: 7091, backlog: 16, mode: TcpMode::Sink },
-            Traffic::Bulk { to: "198.19.0.2:7091".into(), streams: 2, rate_bps: None },
-        ],
+        traffic: Traffic::bulk(7091, TcpMode::Sink, 2, None),
         needs: vec!["nft"],
         ..Recipe::default()
     }]
