@@ -107,6 +107,14 @@ pub enum Claim {
     },
 }
 
+impl Claim {
+    /// How many.
+    pub(crate) fn packets(&self) -> u64 {
+        let (Claim::Drops { packets, .. } | Claim::Counter { packets, .. }) = self;
+        *packets
+    }
+}
+
 /// A fix.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Fix {
@@ -166,6 +174,11 @@ impl Fix {
         Fix { elsewhere: true, ..self }
     }
 
+    /// The same as something that `weir tune` does not do.
+    pub(crate) fn not_tuned(self) -> Fix {
+        Fix { tune: Vec::new(), ..self }
+    }
+
     /// Commands that only show something.
     pub(crate) fn look(title: impl Into<String>, commands: impl IntoIterator<Item = Line>) -> Fix {
         Fix::new(title, "none, it only shows", commands, [])
@@ -205,6 +218,16 @@ impl Finding {
     /// Adds a [`Fact::counter`].
     pub(crate) fn counter(&mut self, plane: Plane, name: &str, delta: Delta, text: impl Into<String>) {
         self.evidence.push(Fact::counter(plane, name, delta, text));
+    }
+
+    /// Adds those of these counters of TCP that grew, as "ListenDrops by 17".
+    pub(crate) fn grew_by(&mut self, namespace: &Namespace, names: &[&str]) {
+        for name in names {
+            if let Some(delta) = namespace.counters.get(*name).filter(|delta| delta.change() > 0) {
+                let text = format!("{} by {}", name.trim_start_matches("tcpext."), delta.change());
+                self.counter(Plane::Counters, name, *delta, text);
+            }
+        }
     }
 
     /// Adds a counter of a namespace if it grew, as "17 `words`".

@@ -179,14 +179,11 @@ impl<'a> Court<'_, 'a> {
             let of_group = |claim: &&mut Claim| matches!(claim, Claim::Drops { group: g, .. } if *g == group);
             let mut claims: Vec<&mut Claim> =
                 attributions.iter_mut().flat_map(|c| &mut c.claims).filter(of_group).collect();
-            let number = |claim: &Claim| match claim {
-                Claim::Drops { packets, .. } | Claim::Counter { packets, .. } => *packets,
-            };
-            let left = drops.packets.saturating_sub(claims.iter().map(|c| number(c)).sum());
+            let left = drops.packets.saturating_sub(claims.iter().map(|c| c.packets()).sum());
             if left as f64 > ROUGH * drops.packets as f64 {
                 continue;
             }
-            if let Some(Claim::Drops { packets, .. }) = claims.iter_mut().max_by_key(|c| number(c)) {
+            if let Some(Claim::Drops { packets, .. }) = claims.iter_mut().max_by_key(|c| c.packets()) {
                 *packets += left;
             }
         }

@@ -154,12 +154,7 @@ pub(super) fn service(attribution: &DropAttribution<'_>) -> String {
 
 /// A claim to packets that a finding made of drops alone.
 pub(super) fn packets_of(claims: &[Claim]) -> u64 {
-    claims
-        .iter()
-        .map(|c| match c {
-            Claim::Drops { packets, .. } | Claim::Counter { packets, .. } => *packets,
-        })
-        .sum()
+    claims.iter().map(Claim::packets).sum()
 }
 
 /// Names the program that keeps such rules.

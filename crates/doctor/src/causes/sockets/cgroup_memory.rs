@@ -2,7 +2,7 @@
 
 use weir_text::order;
 
-use super::memory::Limits;
+use super::memory::Memory;
 use super::tcp_memory::BY_SMALLER_WINDOWS;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
@@ -58,24 +58,16 @@ fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
     view.namespaces().filter_map(|n| in_namespace(view, n, worst, hit.len())).collect()
 }
 
-/// True if the machine's own limit is near: then that is the cause.
-fn near_limit(view: &EvidenceView<'_>, namespace: &Namespace, protocol: &str) -> bool {
-    let setting =
-        view.evidence.machine.settings.get(&format!("net.ipv4.{}_mem", protocol.to_ascii_lowercase()));
-    let limits = setting.and_then(|text| Limits::parse(text));
-    let used = namespace.gauge(&format!("sockstat.{protocol}.mem"));
-    matches!((limits, used), (Some(limits), Some(used)) if used >= limits.pressure)
-}
-
 fn in_namespace(
     view: &EvidenceView<'_>,
     namespace: &Namespace,
     group: &CgroupThrottle,
     groups: usize,
 ) -> Option<Finding> {
+    // If the machine's own limit is near, that is the cause.
     let free = |protocol: u8| match protocol {
-        6 => !near_limit(view, namespace, "TCP"),
-        17 | 136 => !near_limit(view, namespace, "UDP"),
+        6 => !Memory::of(view, namespace, "TCP").is_under_pressure(),
+        17 | 136 => !Memory::of(view, namespace, "UDP").is_under_pressure(),
         _ => false,
     };
     let taken = view.take(namespace, |d| d.reason == "PROTO_MEM" && free(d.protocol));

@@ -28,6 +28,14 @@ pub(super) fn worth(view: &EvidenceView<'_>, flow: &TcpFlow) -> bool {
     flow.busy_us.change() as f64 >= 0.3 * window_us && flow.bytes_acked.change() >= BYTES
 }
 
+/// True if a window or buffer of that many bytes is what limits: on a path with a delay of its own that no queue adds to; or if it
+/// is too small for any.
+pub(super) fn limits(flow: &TcpFlow, bytes: u32) -> bool {
+    /// The kernel begins with a send buffer of 16 KiB and doubles what it allows soon after (net/ipv4/tcp.c, tcp_init_sock).
+    const TINY: u32 = 32 << 10;
+    bytes > 0 && (bytes <= TINY || flow.rtt_us >= 2000 && flow.rtt_us < 2 * flow.min_rtt_us)
+}
+
 /// So many of the namespace's connections that carried something in the window, 0 to 1.
 pub(super) fn share(namespace: &Namespace, flows: usize) -> f64 {
     let active = namespace.sockets.as_ref().map_or(0, |s| s.totals.active).max(flows as u64);

@@ -1,5 +1,8 @@
 //! The memory that all sockets of a protocol share.
 
+use crate::causes::EvidenceView;
+use crate::evidence::Namespace;
+
 /// `tcp_mem` and `udp_mem`: three numbers of pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Limits {
@@ -22,6 +25,28 @@ impl Limits {
     pub(super) fn times(self, factor: u64) -> String {
         let [a, b, c] = [self.low, self.pressure, self.most].map(|pages| pages.saturating_mul(factor));
         format!("{a} {b} {c}")
+    }
+}
+
+/// The machine's limits for the memory of a protocol, and its use.
+#[derive(Clone, Copy)]
+pub(super) struct Memory {
+    pub(super) limits: Option<Limits>,
+    pub(super) used: Option<u64>,
+}
+
+impl Memory {
+    /// `TCP` or `UDP`. The memory in use is the machine's; every namespace shows the same.
+    pub(super) fn of(view: &EvidenceView<'_>, namespace: &Namespace, protocol: &str) -> Self {
+        let name = format!("net.ipv4.{}_mem", protocol.to_ascii_lowercase());
+        Memory {
+            limits: view.evidence.machine.settings.get(&name).and_then(|text| Limits::parse(text)),
+            used: namespace.gauge(&format!("sockstat.{protocol}.mem")),
+        }
+    }
+
+    pub(super) fn is_under_pressure(self) -> bool {
+        matches!((self.limits, self.used), (Some(limits), Some(used)) if used >= limits.pressure)
     }
 }
 

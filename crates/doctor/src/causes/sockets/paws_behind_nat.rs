@@ -84,12 +84,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     finding.summary = format!(
         "{lost} segments were refused because their timestamp was older than one seen before from the same port."
     );
-    for name in names {
-        if let Some(counter) = namespace.counters.get(name).filter(|c| c.change() > 0) {
-            let text = format!("{} by {}", name.trim_start_matches("tcpext."), counter.change());
-            finding.counter(Plane::Counters, name, *counter, text);
-        }
-    }
+    finding.grew_by(namespace, &names);
     for group in &taken.groups {
         finding.seen(Plane::Drops, format!("{} packets dropped as {}", group.packets, group.reason));
     }

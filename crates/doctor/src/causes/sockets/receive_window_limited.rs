@@ -1,7 +1,7 @@
 //! The receiver holds the sender back.
 
 use super::fixes::pid;
-use super::flows::{named, rate_mbps, share, worth};
+use super::flows::{limits, named, rate_mbps, share, worth};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{Namespace, Plane, TcpFlow};
@@ -91,13 +91,11 @@ fn unread(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
         finding.claims = zero.claims;
         finding.seen(Plane::Drops, format!("{} segments came while the window was closed", zero.packets));
     }
-    for name in ["tcpext.TCPToZeroWindowAdv", "tcpext.TCPZeroWindowDrop"] {
-        if let Some(counter) = namespace.counters.get(name).filter(|c| c.change() > 0) {
-            finding.confidence = Confidence::High;
-            let text = format!("{} by {}", name.trim_start_matches("tcpext."), counter.change());
-            finding.counter(Plane::Counters, name, *counter, text);
-        }
+    let counters = ["tcpext.TCPToZeroWindowAdv", "tcpext.TCPZeroWindowDrop"];
+    if counters.iter().any(|name| namespace.grew(name) > 0) {
+        finding.confidence = Confidence::High;
     }
+    finding.grew_by(namespace, &counters);
     finding.not.push("not the network: the bytes have arrived".into());
     let filter = sh!("ss -tmnp 'src {} and sport = :{}'", worst.local.ip(), worst.local.port());
     finding.fixes.push(Fix::look(
@@ -111,7 +109,10 @@ fn unread(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
 fn window(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let is_held = |f: &&TcpFlow| {
         let waited = f.window_limited_us.change() as f64;
-        f.window_scaling && waited >= 0.5 * f.busy_us.change() as f64 && worth(view, f) && is_small(f)
+        f.window_scaling
+            && waited >= 0.5 * f.busy_us.change() as f64
+            && worth(view, f)
+            && limits(f, f.send_window)
     };
     let flows: Vec<&TcpFlow> = namespace.sockets.iter().flat_map(|s| &s.tcp).filter(is_held).collect();
     let worst = flows.iter().max_by_key(|f| f.window_limited_us.change())?;
@@ -138,26 +139,13 @@ fn window(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     }
     finding.not.push("not congestion and not loss: it waited for the window".into());
     let rmem = namespace.settings.get("net.ipv4.tcp_rmem");
-    finding.fixes.push(Fix::set(
-        "at the receiver: let buffers grow larger",
-        "memory of connections that fill it",
-        vec![Setting::new(
-            "net.ipv4.tcp_rmem",
-            rmem.cloned().unwrap_or_else(|| "4096 131072 6291456".into()),
-            "4096 131072 33554432",
-            format!("{} waited for a window of {} bytes", finding.object, worst.send_window),
-        )],
-    ));
+    let now = rmem.map_or("4096 131072 6291456", String::as_str);
+    let why = format!("{} waited for a window of {} bytes", finding.object, worst.send_window);
+    let larger = Setting::new("net.ipv4.tcp_rmem", now, "4096 131072 33554432", why);
+    let risk = "memory of connections that fill it";
     // It belongs to another host.
-    finding.fixes.iter_mut().for_each(|f| f.tune.clear());
+    finding.fixes.push(Fix::set("at the receiver: let buffers grow larger", risk, vec![larger]).not_tuned());
     Some(finding)
-}
-
-/// True if the window is what limits: on a path with a delay of its own that no queue adds to; or if it is too small for any.
-fn is_small(flow: &TcpFlow) -> bool {
-    const TINY: u32 = 32 << 10;
-    let window = flow.send_window;
-    window > 0 && (window <= TINY || flow.rtt_us >= 2000 && flow.rtt_us < 2 * flow.min_rtt_us)
 }
 
 fn recipes() -> Vec<Recipe> {

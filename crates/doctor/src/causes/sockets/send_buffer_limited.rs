@@ -1,6 +1,6 @@
 //! The sender's own buffer holds it back.
 
-use super::flows::{named, rate_mbps, share, worth};
+use super::flows::{limits, named, rate_mbps, share, worth};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{Namespace, Plane, TcpFlow};
@@ -40,18 +40,10 @@ pub(super) const CAUSE: Cause = Cause {
 /// No larger buffer is proposed, bytes: 2.7 Gbit/s over 100 ms.
 const MOST: u32 = 32 << 20;
 
-/// True if the buffer is what limits: on a path with a delay of its own that no queue adds to; or if it is too small for any.
-fn is_small(flow: &TcpFlow) -> bool {
-    /// The kernel begins with 16 KiB and doubles what it allows soon after (net/ipv4/tcp.c, tcp_init_sock).
-    const TINY: u32 = 32 << 10;
-    flow.send_limit > 0
-        && (flow.send_limit <= TINY || flow.rtt_us >= 2000 && flow.rtt_us < 2 * flow.min_rtt_us)
-}
-
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let is_held = |f: &&TcpFlow| {
         let waited = f.buffer_limited_us.change() as f64;
-        waited >= 0.4 * f.busy_us.change() as f64 && worth(view, f) && is_small(f)
+        waited >= 0.4 * f.busy_us.change() as f64 && worth(view, f) && limits(f, f.send_limit)
     };
     let flows: Vec<&TcpFlow> = namespace.sockets.iter().flat_map(|s| &s.tcp).filter(is_held).collect();
     let worst = flows.iter().max_by_key(|f| f.buffer_limited_us.change())?;

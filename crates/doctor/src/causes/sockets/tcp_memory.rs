@@ -1,6 +1,6 @@
 //! All TCP sockets together have used up their memory.
 
-use super::memory::Limits;
+use super::memory::Memory;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{Namespace, Plane};
@@ -52,31 +52,10 @@ pub(super) const BY_SMALLER_WINDOWS: [&str; 6] = [
     "TCP_INVALID_END_SEQUENCE",
 ];
 
-/// The machine's limits for TCP memory, and its use.
-#[derive(Clone, Copy)]
-struct Memory {
-    limits: Option<Limits>,
-    used: Option<u64>,
-}
-
-impl Memory {
-    fn of(view: &EvidenceView<'_>, namespace: &Namespace) -> Self {
-        let setting = view.evidence.machine.settings.get("net.ipv4.tcp_mem");
-        Memory {
-            limits: setting.and_then(|text| Limits::parse(text)),
-            used: namespace.gauge("sockstat.TCP.mem"),
-        }
-    }
-
-    fn is_under_pressure(self) -> bool {
-        matches!((self.limits, self.used), (Some(limits), Some(used)) if used >= limits.pressure)
-    }
-}
-
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let refused = view.take(namespace, |d| d.reason == "PROTO_MEM" && d.protocol == 6);
     let grew = |name: &str| namespace.grew(name);
-    let memory = Memory::of(view, namespace);
+    let memory = Memory::of(view, namespace, "TCP");
     let signs: u64 = SIGNS.iter().map(|name| grew(name)).sum();
     // If pressure began before the window, its counter does not move.
     let lasting = memory.is_under_pressure() && signs > 0;
@@ -108,13 +87,8 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
 }
 
 fn describe(view: &EvidenceView<'_>, namespace: &Namespace, memory: Memory, finding: &mut Finding) {
-    let other = ["tcpext.TCPMemoryPressures", "tcpext.TCPAbortOnMemory"];
-    for name in other.iter().chain(&SIGNS) {
-        if let Some(counter) = namespace.counters.get(*name).filter(|c| c.change() > 0) {
-            let text = format!("{} by {}", name.trim_start_matches("tcpext."), counter.change());
-            finding.counter(Plane::Counters, name, *counter, text);
-        }
-    }
+    finding.grew_by(namespace, &["tcpext.TCPMemoryPressures", "tcpext.TCPAbortOnMemory"]);
+    finding.grew_by(namespace, &SIGNS);
     if let (Some(limits), Some(used)) = (memory.limits, memory.used) {
         let text = format!(
             "TCP holds {used} pages; net.ipv4.tcp_mem holds back from {} and refuses from {}",

@@ -2,7 +2,7 @@
 
 use weir_text::order;
 
-use super::memory::Limits;
+use super::memory::Memory;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{Namespace, Plane};
@@ -44,9 +44,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
         format!("{lost} datagrams were lost because all UDP sockets together hold as much as they may.");
     finding.grew(namespace, "udp.MemErrors", "datagrams dropped");
     let setting = view.evidence.machine.settings.get("net.ipv4.udp_mem");
-    let limits = setting.and_then(|text| Limits::parse(text));
-    // The memory in use is the machine's; every namespace shows the same.
-    let used = namespace.gauge("sockstat.UDP.mem");
+    let Memory { limits, used } = Memory::of(view, namespace, "UDP");
     if let (Some(limits), Some(used)) = (limits, used) {
         let text = format!("UDP holds {used} pages of the {} it may (net.ipv4.udp_mem)", limits.most);
         finding.seen(Plane::Counters, text);
