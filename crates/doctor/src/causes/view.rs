@@ -102,10 +102,8 @@ impl<'a> EvidenceView<'a> {
     /// Packets that came into a namespace in the window through its interfaces, loopback left out, or went out, whichever is
     /// more.
     pub fn passed(&self, namespace: &Namespace) -> u64 {
-        let sum = |name: &str| {
-            let of = |i: &Interface| i.counters.get(name).map_or(0, |d| d.change());
-            namespace.interfaces.iter().filter(|i| i.name != "lo").map(of).sum::<u64>()
-        };
+        let others = || namespace.interfaces.iter().filter(|i| i.name != "lo");
+        let sum = |name: &str| others().map(|i| i.grew(name)).sum::<u64>();
         sum("rx_packets").max(sum("tx_packets"))
     }
 
@@ -131,6 +129,12 @@ impl<'a> EvidenceView<'a> {
         }
     }
 
+    /// How bad the loss of so many packets is for the machine as a whole.
+    pub(crate) fn severity_for_all(&self, lost: u64) -> Severity {
+        let passed: u64 = self.namespaces().map(|n| self.passed(n)).sum();
+        crate::finding::severity_of_loss(lost, passed, self.evidence.window_s)
+    }
+
     /// A finding about the machine as a whole.
     pub fn machine_finding(&self, cause: &str, severity: Severity) -> Finding {
         let machine = Namespace { name: "machine".into(), ..Namespace::default() };
@@ -141,8 +145,7 @@ impl<'a> EvidenceView<'a> {
 impl Taken<'_> {
     /// The tuple seen most often among the samples.
     pub fn example(&self) -> Option<Tuple> {
-        let mut tuples: Vec<Tuple> =
-            self.groups.iter().flat_map(|g| &g.samples).filter_map(crate::evidence::Sample::tuple).collect();
+        let mut tuples: Vec<Tuple> = self.samples().filter_map(Sample::tuple).collect();
         order::by_key(&mut tuples, |tuple| *tuple);
         tuples.chunk_by(|a, b| a == b).max_by_key(|same| same.len()).map(|same| same[0])
     }
@@ -152,6 +155,38 @@ impl Taken<'_> {
         let Tuple { source, destination, destination_port, .. } = self.example()?;
         let text = format!("for example from {source} to {destination} port {destination_port}");
         Some(Fact::seen(Plane::Drops, text))
+    }
+
+    /// The part of which the samples say yes: each group keeps the share that its samples have. A group without samples is kept
+    /// whole if `without` says so.
+    pub(crate) fn share(self, without: bool, is_mine: impl Fn(&DropGroup, &Sample) -> bool) -> Self {
+        let mut kept = Taken::default();
+        for (group, claim) in self.groups.into_iter().zip(self.claims) {
+            let Claim::Drops { group: number, packets } = claim else { continue };
+            let packets = match group.samples.is_empty() {
+                true if without => packets,
+                _ => group.share(|sample| is_mine(group, sample)),
+            };
+            if packets > 0 {
+                kept.packets += packets;
+                kept.claims.push(Claim::Drops { group: number, packets });
+                kept.groups.push(group);
+            }
+        }
+        kept
+    }
+
+    /// These and others.
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        self.packets += other.packets;
+        self.groups.extend(other.groups);
+        self.claims.extend(other.claims);
+        self
+    }
+
+    /// All samples of the groups.
+    pub(crate) fn samples(&self) -> impl Iterator<Item = &Sample> + Clone {
+        self.groups.iter().flat_map(|g| &g.samples)
     }
 
     /// The groups by interface.
@@ -236,7 +271,7 @@ fn is_bare_acknowledgement(sample: &Sample) -> bool {
 
 /// True if every sample goes to a group of hosts.
 fn is_group(drops: &DropGroup) -> bool {
-    let mut tuples = drops.samples.iter().filter_map(crate::evidence::Sample::tuple).peekable();
+    let mut tuples = drops.samples.iter().filter_map(Sample::tuple).peekable();
     tuples.peek().is_some() && tuples.all(|t| t.destination.is_multicast())
 }
 
@@ -295,5 +330,15 @@ mod tests {
         sample = segment(2);
         sample.header.truncate(33);
         assert_eq!(sample.tcp_flags(), None);
+    }
+
+    #[test]
+    fn a_share_is_that_of_the_samples() {
+        let mut drops = DropGroup { packets: 10, ..group("nf_hook_slow", Vec::new()) };
+        drops.samples = [1, 2, 2, 2].map(|came_in| Sample { came_in, ..Sample::default() }).to_vec();
+        assert_eq!(drops.share(|s| s.came_in == 2), 8);
+        assert_eq!(drops.share(|s| s.came_in == 9), 0);
+        drops.samples.clear();
+        assert_eq!(drops.share(|_| true), 0);
     }
 }

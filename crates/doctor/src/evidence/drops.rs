@@ -58,42 +58,55 @@ pub struct Tuple {
     pub destination_port: u16,
 }
 
+impl DropGroup {
+    /// Packets of it, by the share of its samples that are meant.
+    pub(crate) fn share(&self, meant: impl Fn(&Sample) -> bool) -> u64 {
+        let asked = self.samples.len() as u64;
+        let mine = self.samples.iter().filter(|s| meant(s)).count() as u64;
+        let packets = u128::from(self.packets) * u128::from(mine);
+        if asked == 0 { 0 } else { packets.div_ceil(asked.into()) as u64 }
+    }
+}
+
+/// An IP packet and what follows its headers, as far as the sample has it.
+pub(crate) struct Upper<'a> {
+    source: IpAddr,
+    destination: IpAddr,
+    pub(crate) protocol: u8,
+    pub(crate) payload: &'a [u8],
+    /// False of a fragment after the first.
+    pub(crate) is_first: bool,
+}
+
 impl Sample {
-    /// The header's addresses and ports; `None` if it is not IP or too short. The sample may end before the packet does.
-    pub fn tuple(&self) -> Option<Tuple> {
+    /// `None` if it is not IP or too short. The sample may end before the packet does.
+    pub(crate) fn upper(&self) -> Option<Upper<'_>> {
         match self.header.first()? >> 4 {
             4 => {
-                let (ip, rest) = weir_wire::Ipv4::read_quoted(&self.header).ok()?;
-                let first = ip.fragment().is_none_or(|f| f.offset == 0);
-                let (source_port, destination_port) = if first { ports(ip.protocol, rest) } else { (0, 0) };
-                Some(Tuple {
-                    source: ip.source.into(),
-                    destination: ip.destination.into(),
-                    protocol: ip.protocol,
-                    source_port,
-                    destination_port,
-                })
+                let (ip, payload) = weir_wire::Ipv4::read_quoted(&self.header).ok()?;
+                let is_first = ip.fragment().is_none_or(|f| f.offset == 0);
+                let (source, destination) = (ip.source.into(), ip.destination.into());
+                Some(Upper { source, destination, protocol: ip.protocol, payload, is_first })
             }
             6 => {
                 let (ip, rest) = weir_wire::Ipv6::read_quoted(&self.header).ok()?;
                 let upper = weir_wire::ipv6::upper_layer(ip.next_header, rest).ok()?;
-                let first = upper.fragment.is_none_or(|f| f.offset == 0);
-                let (source_port, destination_port) =
-                    if first { ports(upper.protocol, upper.payload) } else { (0, 0) };
-                Some(Tuple {
-                    source: ip.source.into(),
-                    destination: ip.destination.into(),
-                    protocol: upper.protocol,
-                    source_port,
-                    destination_port,
-                })
+                let is_first = upper.fragment.is_none_or(|f| f.offset == 0);
+                let (source, destination) = (ip.source.into(), ip.destination.into());
+                let weir_wire::ipv6::UpperLayer { protocol, payload, .. } = upper;
+                Some(Upper { source, destination, protocol, payload, is_first })
             }
             _ => None,
         }
     }
-}
 
-impl Sample {
+    /// The header's addresses and ports; `None` as for an [`Upper`].
+    pub fn tuple(&self) -> Option<Tuple> {
+        let Upper { source, destination, protocol, payload, is_first } = self.upper()?;
+        let (source_port, destination_port) = if is_first { ports(protocol, payload) } else { (0, 0) };
+        Some(Tuple { source, destination, protocol, source_port, destination_port })
+    }
+
     /// Control bits of TCP ([`weir_wire::Tcp::SYN`] and others); `None` of anything else, of a fragment after the first, and where
     /// the sample ends before them.
     pub fn tcp_flags(&self) -> Option<u8> {
@@ -111,13 +124,7 @@ impl Sample {
     /// The packet from its TCP header on.
     fn tcp_segment(&self) -> Option<&[u8]> {
         self.tuple().filter(|t| t.protocol == weir_wire::protocol::TCP && t.source_port != 0)?;
-        match self.header.first()? >> 4 {
-            4 => Some(weir_wire::Ipv4::read_quoted(&self.header).ok()?.1),
-            _ => {
-                let (ip, rest) = weir_wire::Ipv6::read_quoted(&self.header).ok()?;
-                Some(weir_wire::ipv6::upper_layer(ip.next_header, rest).ok()?.payload)
-            }
-        }
+        Some(self.upper()?.payload)
     }
 }
 

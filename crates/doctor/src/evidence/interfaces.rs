@@ -131,3 +131,59 @@ pub struct TcFilter {
     /// Packets that an action threw away.
     pub dropped: Delta,
 }
+
+impl Interface {
+    /// Growth of a counter in the window; 0 of one that this kernel lacks.
+    pub(crate) fn grew(&self, counter: &str) -> u64 {
+        self.counters.get(counter).map_or(0, |d| d.change())
+    }
+
+    /// True if one of its own networks holds the address.
+    pub(crate) fn is_on_link(&self, address: IpAddr) -> bool {
+        self.addresses.iter().any(|(own, prefix)| is_within(address, *own, *prefix))
+    }
+}
+
+/// True if a network holds the address.
+pub(crate) fn is_within(address: IpAddr, network: IpAddr, prefix: u8) -> bool {
+    let bits = |a: IpAddr| match a {
+        IpAddr::V4(a) => u128::from(a.to_bits()) << 96,
+        IpAddr::V6(a) => a.to_bits(),
+    };
+    let mask = u128::MAX.checked_shl(128_u32.saturating_sub(prefix.into())).unwrap_or(0);
+    address.is_ipv4() == network.is_ipv4() && (bits(address) ^ bits(network)) & mask == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn networks_hold_what_their_prefix_says() {
+        assert!(is_within(ip("198.18.0.77"), ip("198.18.0.1"), 24));
+        assert!(!is_within(ip("198.18.1.77"), ip("198.18.0.1"), 24));
+        assert!(is_within(ip("1.2.3.4"), ip("0.0.0.0"), 0));
+        assert!(!is_within(ip("1.2.3.4"), ip("::"), 0));
+        assert!(is_within(ip("2001:2::9"), ip("2001:2::1"), 64));
+        assert!(!is_within(ip("2001:2::9"), ip("2001:2::1"), 128));
+    }
+
+    #[test]
+    fn networks_are_compared_by_their_prefix() {
+        for (network, prefix, address, expected) in [
+            ("198.18.0.1", 24, "198.18.0.200", true),
+            ("198.18.0.1", 24, "198.18.1.1", false),
+            ("198.18.0.1", 0, "10.0.0.1", true),
+            ("198.18.0.1", 32, "198.18.0.1", true),
+            ("2001:2::1", 64, "2001:2::ffff", true),
+            ("2001:2::1", 64, "2001:2:0:1::1", false),
+            ("2001:2::1", 64, "198.18.0.1", false),
+        ] {
+            assert_eq!(is_within(ip(address), ip(network), prefix), expected, "{network}/{prefix} {address}");
+        }
+    }
+}

@@ -24,6 +24,7 @@ pub use connections::{ConnectionGroup, Connections, Service};
 pub use drops::{DropGroup, Sample, Tuple};
 pub use fastpath::{FastPath, FastPathProcess};
 pub use flows::{FlowEvent, FlowEventKind};
+pub(crate) use interfaces::is_within;
 pub use interfaces::{BpfProgram, Interface, Qdisc, TcFilter};
 pub use machine::{CgroupThrottle, Core, Machine};
 pub use neighbours::{Moved, Neighbour, Neighbours};
@@ -106,8 +107,6 @@ weir_text::listed! {
         Log = "kernel log",
     }
 }
-
-impl Plane {}
 
 /// Whether a plane was in sight.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -40,7 +40,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     }
     let of_netfilter = |d: &DropGroup| d.reason == "NETFILTER_DROP";
     let damaged = |s: &crate::evidence::Sample| has_bad_checksum(s) == Some(true);
-    let (claims, lost) = sampled(view.evidence, namespace, of_netfilter, damaged);
+    let (claims, lost) = sampled(view, namespace, of_netfilter, damaged);
     if lost == 0 {
         return None;
     }
@@ -84,14 +84,10 @@ fn fixes(view: &EvidenceView<'_>, namespace: &Namespace, interface: Option<&Inte
     let setting =
         relief::setting(view, namespace, CHECKSUM, 0, "packets count as INVALID for their checksums");
     fixes.extend(setting.map(|s| {
-        let mut fix = Fix::set(
-            "let them through (to find out whether the receiver takes them)",
-            "damaged packets are tracked and translated; receivers drop them",
-            vec![s],
-        );
+        let title = "let them through (to find out whether the receiver takes them)";
+        let risk = "damaged packets are tracked and translated; receivers drop them";
         // It hides the fault and mends nothing.
-        fix.tune.clear();
-        fix
+        Fix::set(title, risk, vec![s]).not_tuned()
     }));
     fixes
 }

@@ -51,11 +51,11 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
         let going_on = matches!(packet::step(s), Does::GoesOn | Does::Answers | Does::Ends);
         going_on && s.tuple().is_some_and(|t| is_orphan(table, &t))
     };
-    let (claims, lost) = sampled(view.evidence, namespace, is_no_socket, orphan);
+    let (claims, lost) = sampled(view, namespace, is_no_socket, orphan);
     if lost == 0 {
         return None;
     }
-    let of_servers = sampled(view.evidence, namespace, is_no_socket, |s| {
+    let of_servers = sampled(view, namespace, is_no_socket, |s| {
         orphan(s) && s.tuple().is_some_and(|t| servers.contains(&(t.source, t.source_port)))
     });
     let mut finding = view.finding(CAUSE.id, namespace, lost);

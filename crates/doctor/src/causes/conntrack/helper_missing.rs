@@ -109,7 +109,7 @@ fn of(view: &EvidenceView<'_>, namespace: &Namespace, first: First) -> Option<Fi
         let opens = matches!(packet::step(s), Does::Opens | Does::Unknown);
         opens && s.tuple().is_some_and(|t| first.is_second(&t))
     };
-    let (claims, lost) = sampled(view.evidence, namespace, refused, second);
+    let (claims, lost) = sampled(view, namespace, refused, second);
     if lost == 0 {
         return None;
     }

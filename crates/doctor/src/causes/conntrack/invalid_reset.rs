@@ -59,7 +59,7 @@ pub(super) fn aftermath(view: &EvidenceView<'_>, namespace: &Namespace) -> Vec<C
     let others = view.namespaces().filter(|n| n.id != namespace.id);
     let meets_listener = |d: &DropGroup| d.protocol == TCP && d.reason == "TCP_FLAGS";
     let from_client = |s: &crate::evidence::Sample| s.tuple().is_some_and(|t| clients.contains(&t.source));
-    others.flat_map(|n| sampled(view.evidence, n, meets_listener, from_client).0).collect()
+    others.flat_map(|n| sampled(view, n, meets_listener, from_client).0).collect()
 }
 
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
@@ -75,8 +75,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
         return None;
     }
     let mine = |t: &Tuple| untranslated.contains(t);
-    let (claims, lost) =
-        sampled(view.evidence, namespace, is_no_socket, |s| s.tuple().is_some_and(|t| mine(&t)));
+    let (claims, lost) = sampled(view, namespace, is_no_socket, |s| s.tuple().is_some_and(|t| mine(&t)));
     let resets: u64 = view
         .evidence
         .flows

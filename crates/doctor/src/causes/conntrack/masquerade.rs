@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 
-use super::hairpin::within;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::collect::is_private;
 use crate::command::nft::{self, nft, statement};
@@ -115,8 +114,7 @@ fn about_rules(table: &Connections) -> Option<Fact> {
 /// Finds the interface by which such packets leave, if known: the one whose network contains the destination, or the one that the
 /// kernel names for a lost packet.
 fn outside(namespace: &Namespace, destination: IpAddr) -> Option<&Interface> {
-    let near = |i: &&Interface| i.addresses.iter().any(|(a, p)| within(*a, *p, destination));
-    namespace.interfaces.iter().find(near).or_else(|| {
+    namespace.interfaces.iter().find(|i| i.is_on_link(destination)).or_else(|| {
         let routes = namespace.routes.as_ref()?;
         let lookup = routes.lookups.iter().find(|l| l.destination == destination)?;
         namespace.interface(lookup.interface)

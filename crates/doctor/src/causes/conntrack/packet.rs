@@ -1,6 +1,6 @@
 //! A sampled packet as connection tracking sees it.
 
-use weir_wire::{Datagram, Ipv4, Ipv6, Sum, Tcp, Udp, protocol};
+use weir_wire::{Datagram, Sum, Tcp, Udp, protocol};
 
 use crate::evidence::Sample;
 
@@ -33,18 +33,7 @@ pub(super) fn step(sample: &Sample) -> Step {
 
 /// Protocol, and what follows the IP header, of packets that are no later fragments.
 fn transport(sample: &Sample) -> Option<(u8, &[u8])> {
-    match sample.header.first()? >> 4 {
-        4 => {
-            let (ip, rest) = Ipv4::read_quoted(&sample.header).ok()?;
-            ip.fragment().is_none_or(|f| f.offset == 0).then_some((ip.protocol, rest))
-        }
-        6 => {
-            let (ip, rest) = Ipv6::read_quoted(&sample.header).ok()?;
-            let upper = weir_wire::ipv6::upper_layer(ip.next_header, rest).ok()?;
-            upper.fragment.is_none_or(|f| f.offset == 0).then_some((upper.protocol, upper.payload))
-        }
-        _ => None,
-    }
+    sample.upper().filter(|upper| upper.is_first).map(|upper| (upper.protocol, upper.payload))
 }
 
 /// True if a whole packet of UDP or TCP has a wrong checksum; `None` if the sample, which holds only the first bytes, does not
@@ -105,6 +94,7 @@ pub(super) mod frames {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use weir_wire::Ipv4;
 
     /// A sample of what a frame carries.
     pub(crate) fn sampled(frame: &[u8]) -> Sample {

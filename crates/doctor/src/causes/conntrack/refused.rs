@@ -1,7 +1,7 @@
 //! Packets that connection tracking itself refused: what its statistics say, and which drops they are.
 
 use crate::causes::{EvidenceView, is_noise};
-use crate::evidence::{DropGroup, Evidence, Namespace, Plane};
+use crate::evidence::{DropGroup, Namespace, Plane, Sample};
 use crate::finding::{Claim, Finding};
 
 /// The statistics of a namespace in the window (net/netfilter/nf_conntrack_core.c).
@@ -93,32 +93,15 @@ fn is_refusal(drops: &DropGroup, place: Where) -> bool {
     }
 }
 
-/// Packets of a group, by the share of its samples that are meant.
-pub(super) fn share(drops: &DropGroup, meant: impl Fn(&crate::evidence::Sample) -> bool) -> u64 {
-    let asked = drops.samples.len() as u64;
-    let mine = drops.samples.iter().filter(|s| meant(s)).count() as u64;
-    if asked == 0 { 0 } else { (u128::from(drops.packets) * u128::from(mine)).div_ceil(asked.into()) as u64 }
-}
-
 /// Claims to the packets of drops that `is_mine` says yes to, by the share of their samples.
 pub(super) fn sampled(
-    evidence: &Evidence,
+    view: &EvidenceView<'_>,
     namespace: &Namespace,
     of: impl Fn(&DropGroup) -> bool,
-    is_mine: impl Fn(&crate::evidence::Sample) -> bool,
+    is_mine: impl Fn(&Sample) -> bool,
 ) -> (Vec<Claim>, u64) {
-    let (mut claims, mut all) = (Vec::new(), 0);
-    for (group, drops) in evidence.drops.iter().enumerate() {
-        if drops.namespace != namespace.id || is_noise(drops) || !of(drops) {
-            continue;
-        }
-        let packets = share(drops, &is_mine);
-        if packets > 0 {
-            all += packets;
-            claims.push(Claim::Drops { group, packets });
-        }
-    }
-    (claims, all)
+    let taken = view.take(namespace, of).share(false, |_, sample| is_mine(sample));
+    (taken.claims, taken.packets)
 }
 
 /// Adds a counter of connection tracking to a finding, if it is there.
@@ -132,6 +115,7 @@ pub(super) fn fact(finding: &mut Finding, namespace: &Namespace, name: &str, tex
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::evidence::Evidence;
     use crate::evidence::{Connections, Delta, Sample, Sight};
 
     /// A namespace of which connection tracking counted this in the window.
@@ -192,15 +176,5 @@ pub(super) mod tests {
         let blind = Evidence::default();
         let claim = claims(&EvidenceView::of(&blind), &namespace, 7, "conntrack.drop", Where::Entering);
         assert_eq!(claim, [Claim::Counter { namespace: 1, counter: "conntrack.drop".into(), packets: 7 }]);
-    }
-
-    #[test]
-    fn a_share_is_that_of_the_samples() {
-        let mut drops = refusal(10, 0);
-        drops.samples = [1, 2, 2, 2].map(|came_in| Sample { came_in, ..Sample::default() }).to_vec();
-        assert_eq!(share(&drops, |s| s.came_in == 2), 8);
-        assert_eq!(share(&drops, |s| s.came_in == 9), 0);
-        drops.samples.clear();
-        assert_eq!(share(&drops, |_| true), 0);
     }
 }

@@ -28,12 +28,7 @@ pub(super) fn setting(
     why: &str,
 ) -> Option<Setting> {
     let now = namespace.setting(name).or_else(|| view.evidence.machine.setting(name))?;
-    (now != proposed).then(|| Setting {
-        name: name.to_owned(),
-        now: now.to_string(),
-        proposed: proposed.to_string(),
-        why: why.to_owned(),
-    })
+    (now != proposed).then(|| Setting::new(name, now, proposed, why))
 }
 
 /// The limit of entries: of the whole machine, but compared with each namespace's count. 0 is none.

@@ -54,7 +54,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     let late = |s: &Sample| {
         s.tuple().is_some_and(|t| servers.contains(&(t.source, t.source_port)) && is_orphan(table, &t))
     };
-    let (claims, lost) = sampled(view.evidence, namespace, is_unwanted_udp, late);
+    let (claims, lost) = sampled(view, namespace, is_unwanted_udp, late);
     if lost == 0 {
         return None;
     }

@@ -49,7 +49,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
             half || strangers.iter().any(|(packet, _)| *packet == t)
         })
     };
-    let (claims, lost) = sampled(view.evidence, namespace, refused, mine);
+    let (claims, lost) = sampled(view, namespace, refused, mine);
     let mut finding = view.finding(CAUSE.id, namespace, lost);
     if lost == 0 {
         // Halves that cause no loss: without translation and stateful rules they do no harm.

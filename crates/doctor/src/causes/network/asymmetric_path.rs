@@ -1,6 +1,6 @@
 //! Only one direction of connections comes through this host.
 
-use super::ways::{Loss, lookup, share};
+use super::ways::{Loss, lookup, such_as};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::nft::{nft, statement};
 use crate::evidence::{ConnectionGroup, Connections, DropGroup, Namespace, Plane, Sample, Tuple};
@@ -60,15 +60,14 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     // Segments after the SYN of an entry that saw no answer.
     let follows = |s: &Sample| s.tuple().is_some_and(|t| belongs_to_half(connections, t)) && !is_first(s);
     let dropped = |d: &DropGroup| d.reason == "NETFILTER_DROP" && d.protocol == 6;
-    let taken = share(view.take(namespace, dropped), false, |_, s| follows(s));
+    let taken = view.take(namespace, dropped).share(false, |_, s| follows(s));
     let half: Vec<&ConnectionGroup> = connections.groups.iter().filter(|g| is_half(g)).collect();
     let entries: u64 = half.iter().map(|g| g.entries).sum();
     if taken.is_empty() && (entries < SEVERAL || invalid < entries || invalid < 10) {
         return None;
     }
     let lost = taken.packets;
-    let loss =
-        Loss { packets: lost, claims: taken.claims.clone(), taken, counters: vec!["conntrack.invalid"] };
+    let loss = Loss::seen(taken, vec!["conntrack.invalid"]);
     let mut finding = loss.finding(view, CAUSE.id, namespace).unwrap_or_else(|| {
         let mut finding = view.finding(CAUSE.id, namespace, 0);
         finding.evidence.extend(super::ways::counter_as_fact(namespace, "conntrack.invalid"));
@@ -84,8 +83,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     finding.confidence = if lost > 0 && invalid > 0 { Confidence::High } else { Confidence::Medium };
     let example = half.iter().max_by_key(|g| g.entries).and_then(|g| g.example);
     let example = loss.taken.example().or(example);
-    let words =
-        example.map_or(String::new(), |t| format!(", such as from {} to {}", t.source, t.destination));
+    let words = such_as(example);
     finding.object = example.map_or(String::new(), |t| t.destination.to_string());
     finding.summary = format!(
         "This host sees only one direction of connections{words}: their answers take another path, and {invalid} packets \
@@ -114,7 +112,7 @@ fn is_first(sample: &Sample) -> bool {
 }
 
 fn ways_told(namespace: &Namespace, loss: &Loss<'_>) -> Option<Fact> {
-    let mut samples = loss.taken.groups.iter().flat_map(|g| &g.samples);
+    let mut samples = loss.taken.samples();
     let l = samples.find_map(|s| lookup(namespace, s))?;
     let name = |index| super::ways::name_of(namespace, index);
     let text = if l.return_interface == l.came_in {

@@ -1,10 +1,10 @@
 //! A route drops packets on purpose.
 
 use super::ipv6;
-use super::ways::{Loss, host_network, ip, is_policy, is_within, lookup, share};
+use super::ways::{Loss, add_route, host_network, ip, is_policy, lookup, such_as};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::{Words, sh};
-use crate::evidence::{DropGroup, Namespace, Plane, RouteOutcome, Sample, UnusualRoute};
+use crate::evidence::{DropGroup, Namespace, Plane, RouteOutcome, Sample, UnusualRoute, is_within};
 use crate::finding::{Confidence, Finding, Fix};
 use crate::recipe::{Recipe, Step, Traffic};
 
@@ -50,24 +50,20 @@ fn may_be_mine(drops: &DropGroup) -> bool {
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let refused = |d: &DropGroup, s: &Sample| match lookup(namespace, s) {
         Some(l) if is_policy(namespace, l) => false,
-        Some(l) => matches!(
-            l.outcome,
-            RouteOutcome::Blackhole | RouteOutcome::Unreachable | RouteOutcome::Prohibited
-        ),
+        Some(l) => refuses(l.outcome),
         // Not asked: the place alone says enough but for the one that IPv6 uses for a missing route, too.
         None => d.location != "ip6_pkt_discard",
     };
-    let taken = share(view.take(namespace, may_be_mine), false, refused);
-    let loss = Loss { packets: taken.packets, claims: taken.claims.clone(), taken, counters: Vec::new() };
+    let taken = view.take(namespace, may_be_mine).share(false, refused);
+    let loss = Loss::seen(taken, Vec::new());
     let mut finding = loss.finding(view, CAUSE.id, namespace)?;
-    let samples = loss.taken.groups.iter().flat_map(|g| &g.samples);
+    let samples = loss.taken.samples();
     let answers = samples.filter_map(|s| lookup(namespace, s));
     let to = answers.clone().find(|l| refuses(l.outcome)).or(answers.clone().next());
     let routes = namespace.routes.as_ref();
     let route = to.and_then(|l| longest(&routes?.unusual, l.destination));
     let example = loss.taken.example();
-    let words =
-        example.map_or(String::new(), |t| format!(", such as from {} to {}", t.source, t.destination));
+    let words = such_as(example);
     finding.object = match (route, example) {
         (Some(route), _) => written(route),
         (None, Some(t)) => t.destination.to_string(),
@@ -116,14 +112,8 @@ fn fixes(route: Option<&UnusualRoute>, to: Option<std::net::IpAddr>) -> Vec<Fix>
         fixes.push(Fix::new("delete the route, if its reason is gone", "it may be there on purpose: against an attack, a loop, or leaks past a VPN; the program that set it may set it again", [sh!("{} route del {}", Words::of(ip), Words::of(&route))], [sh!("{} route add {}", Words::of(ip), Words::of(&route))]));
     }
     if let Some(to) = to {
-        let network = host_network(to);
-        let ip = ip(to);
-        fixes.push(Fix::new(
-            "or let only this destination through",
-            "through a wrong next hop packets are lost there",
-            [sh!("{} route add {} via NEXT_HOP dev INTERFACE", Words::of(ip), network)],
-            [sh!("{} route del {} via NEXT_HOP dev INTERFACE", Words::of(ip), network)],
-        ));
+        let risk = "through a wrong next hop packets are lost there";
+        fixes.push(add_route("or let only this destination through", risk, ip(to), &host_network(to)));
     }
     fixes
 }

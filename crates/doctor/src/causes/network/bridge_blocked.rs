@@ -56,7 +56,7 @@ fn on_bridge(view: &EvidenceView<'_>, namespace: &Namespace, bridge: &Interface)
     } else {
         Taken::default()
     };
-    let taken = both(coming, going);
+    let taken = coming.and(going);
     if taken.is_empty() {
         return None;
     }
@@ -88,13 +88,6 @@ fn has_no_port(drops: &DropGroup, bridge: &Interface) -> bool {
         && (at_door
             || matches!(drops.reason.as_str(), "NO_TX_TARGET")
             || matches!(drops.location.as_str(), "br_dev_xmit" | "br_flood" | "br_forward"))
-}
-
-fn both<'a>(mut one: Taken<'a>, other: Taken<'a>) -> Taken<'a> {
-    one.packets += other.packets;
-    one.groups.extend(other.groups);
-    one.claims.extend(other.claims);
-    one
 }
 
 fn fixes(bridge: &Interface, port: Option<&str>) -> Vec<Fix> {

@@ -1,7 +1,7 @@
 //! A packet for another host reached a host that does not forward.
 
 use super::ipv6;
-use super::ways::{Loss, in_sysctl, name_of};
+use super::ways::{Loss, in_sysctl, name_of, such_as};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::evidence::{DropGroup, Namespace, Plane};
 use crate::finding::{Finding, Fix, Setting};
@@ -57,9 +57,7 @@ fn in_family(view: &EvidenceView<'_>, namespace: &Namespace, family: u8) -> Opti
     let mut finding = loss.finding(view, CAUSE.id, namespace)?;
     let at = by.map_or(String::new(), |index| format!(" through {}", name_of(namespace, index)));
     finding.object = setting.clone();
-    let example = loss.taken.example();
-    let example =
-        example.map_or(String::new(), |t| format!(", such as from {} to {}", t.source, t.destination));
+    let example = such_as(loss.taken.example());
     finding.summary = format!(
         "{} packets of IPv{family} for others came{at}{example}, and were dropped: this host does not forward them.",
         loss.packets

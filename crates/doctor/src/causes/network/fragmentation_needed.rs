@@ -50,7 +50,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     if (loss.packets as f64) < USUAL_PER_SECOND * view.evidence.window_s {
         finding.severity = Severity::Note;
     }
-    let sample = loss.taken.groups.iter().flat_map(|g| &g.samples).find(|s| s.tuple().is_some());
+    let sample = loss.taken.samples().find(|s| s.tuple().is_some());
     let leaves = sample.and_then(|s| lookup(namespace, s)).and_then(|l| namespace.interface(l.interface));
     let link = leaves
         .map_or("the next link".to_owned(), |i| format!("{} (MTU {})", name_of(namespace, i.index), i.mtu));

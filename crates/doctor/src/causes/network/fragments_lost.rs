@@ -1,7 +1,7 @@
 //! Fragments do not come together.
 
 use super::frames::first_pieces;
-use super::ways::{Loss, grew, name_of};
+use super::ways::{Loss, name_of, such_as};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::nft::nft;
 use crate::evidence::{Namespace, Plane};
@@ -86,7 +86,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
         finding.confidence = Confidence::High;
     }
     let example = loss.taken.example();
-    let from = example.map_or(String::new(), |t| format!(", such as from {} to {}", t.source, t.destination));
+    let from = such_as(example);
     finding.object = example.map_or_else(|| interface_of_most(namespace), |t| t.source.to_string());
     finding.summary = if seen.timed_out > 0 || loss.packets > 0 {
         format!(
@@ -106,7 +106,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
 /// The busiest interface, where no packet says more.
 fn interface_of_most(namespace: &Namespace) -> String {
     let others = namespace.interfaces.iter().filter(|i| i.name != "lo");
-    others.max_by_key(|i| grew(i, "rx_packets")).map_or(String::new(), |i| name_of(namespace, i.index))
+    others.max_by_key(|i| i.grew("rx_packets")).map_or(String::new(), |i| name_of(namespace, i.index))
 }
 
 fn let_through() -> Fix {

@@ -1,7 +1,7 @@
 //! A link has no carrier, or was switched off.
 
 use super::neighbour_unresolved::{next_hop, waits_for_neighbour};
-use super::ways::{groups_as_facts, is_missed, is_on_link, lookup, share};
+use super::ways::{groups_as_facts, is_missed, lookup};
 use crate::causes::{Cause, EvidenceView, Group, Taken};
 use crate::command::{sh, sysctl};
 use crate::evidence::{DropGroup, Interface, Namespace, Plane, RouteOutcome, Sample};
@@ -66,12 +66,9 @@ fn on_interface(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Inte
         let unrouted = |d: &DropGroup| d.reason == "IP_INNOROUTES";
         let lost_route = |_: &DropGroup, s: &Sample| {
             let no_route = lookup(namespace, s).is_none_or(|l| l.outcome == RouteOutcome::NoRoute);
-            no_route && next_hop(namespace, s).is_some_and(|to| is_on_link(interface, to))
+            no_route && next_hop(namespace, s).is_some_and(|to| interface.is_on_link(to))
         };
-        let more = share(view.take(namespace, unrouted), false, lost_route);
-        taken.packets += more.packets;
-        taken.groups.extend(more.groups);
-        taken.claims.extend(more.claims);
+        taken = taken.and(view.take(namespace, unrouted).share(false, lost_route));
     }
     if taken.is_empty() {
         return None;

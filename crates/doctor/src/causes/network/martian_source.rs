@@ -1,11 +1,11 @@
 //! Sources that may never come from outside.
 
 use super::frames::{Datagram, frame};
-use super::ways::{Loss, in_sysctl, name_of};
+use super::ways::{Loss, in_sysctl, name_of, such_as};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::{sh, sysctl};
 use crate::evidence::{Namespace, Plane};
-use crate::finding::{Claim, Confidence, Fact, Finding, Fix, severity_of_loss};
+use crate::finding::{Claim, Confidence, Fact, Finding, Fix};
 use crate::recipe::{LabHost, Recipe, Traffic};
 
 pub(super) const CAUSE: Cause = Cause {
@@ -53,9 +53,7 @@ fn by_counter(view: &EvidenceView<'_>) -> Option<Finding> {
     if lost == 0 {
         return None;
     }
-    let passed: u64 = view.namespaces().map(|n| view.passed(n)).sum();
-    let severity = severity_of_loss(lost, passed, view.evidence.window_s);
-    let mut finding = view.machine_finding(CAUSE.id, severity);
+    let mut finding = view.machine_finding(CAUSE.id, view.severity_for_all(lost));
     finding.confidence = Confidence::Low;
     finding.claims = vec![Claim::Counter { namespace: 0, counter: name.into(), packets: lost }];
     let text = format!("{} impossible sources, {filtered} of them by a reverse path filter", all.change());
@@ -83,7 +81,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     let largest = loss.taken.groups.iter().max_by_key(|g| g.packets);
     let what = largest.and_then(|g| kind(&g.reason)).unwrap_or("an address that cannot be a sender's");
     let example = loss.taken.example();
-    let from = example.map_or(String::new(), |t| format!(", such as from {} to {}", t.source, t.destination));
+    let from = such_as(example);
     let interface = largest.map(|g| name_of(namespace, g.interface));
     let at = interface.as_ref().map_or(String::new(), |i| format!(" through {i}"));
     finding.object = interface.clone().unwrap_or_default();

@@ -1,6 +1,6 @@
 //! The two ends of a link disagree about how long a frame may be.
 
-use super::ways::{grew, groups_as_facts, name_of};
+use super::ways::{groups_as_facts, name_of};
 use crate::causes::{Cause, EvidenceView, Group, Taken};
 use crate::command::sh;
 use crate::evidence::{DropGroup, Interface, Namespace, Plane};
@@ -70,7 +70,7 @@ fn handed_on(view: &EvidenceView<'_>, namespace: &Namespace) -> Vec<Finding> {
 
 fn at_link(view: &EvidenceView<'_>, namespace: &Namespace, index: u32, taken: &Taken<'_>) -> Option<Finding> {
     let interface = namespace.interface(index)?;
-    let lengths = || taken.groups.iter().flat_map(|g| &g.samples).map(|s| s.length);
+    let lengths = || taken.samples().map(|s| s.length);
     let shortest = lengths().min()?;
     // A bridge looks at the port's own MTU; a veth at that of its other end.
     let is_port = taken.groups.iter().all(|g| g.location.contains("br_") || g.location == "maybe_deliver");
@@ -94,8 +94,8 @@ fn at_link(view: &EvidenceView<'_>, namespace: &Namespace, index: u32, taken: &T
         "{} packets of {shortest} bytes and more were lost on {}: {sends}, and {whom} {takes}.",
         taken.packets, interface.name
     );
-    if grew(interface, "tx_dropped") > 0 {
-        let text = format!("tx_dropped of {} grew by {}", interface.name, grew(interface, "tx_dropped"));
+    if interface.grew("tx_dropped") > 0 {
+        let text = format!("tx_dropped of {} grew by {}", interface.name, interface.grew("tx_dropped"));
         finding.seen(Plane::Interfaces, text);
     }
     // If the interface is a bridge port, its bridge sends into it.
@@ -116,8 +116,8 @@ fn same(interface: &Interface, mtu: u32) -> Fix {
 
 /// A card that receives frames longer than its MTU counts them, and no event tells of it.
 fn too_long_for_card(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
-    let interface = namespace.interfaces.iter().max_by_key(|i| grew(i, "rx_length_errors"))?;
-    let lost = grew(interface, "rx_length_errors");
+    let interface = namespace.interfaces.iter().max_by_key(|i| i.grew("rx_length_errors"))?;
+    let lost = interface.grew("rx_length_errors");
     if lost == 0 {
         return None;
     }

@@ -1,9 +1,8 @@
 //! More waits for a neighbour's Ethernet address than may.
 
 use super::neighbour_unresolved::{next_hop, silent, waits_for_neighbour};
-use super::ways::{Loss, in_sysctl, name_of, share};
+use super::ways::{Loss, in_sysctl, name_of};
 use crate::causes::{Cause, EvidenceView, Group};
-use crate::command::sysctl;
 use crate::evidence::{DropGroup, Namespace, Plane, Sample};
 use crate::finding::{Finding, Fix, Setting};
 use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
@@ -45,7 +44,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     let answers = |d: &DropGroup, s: &Sample| {
         next_hop(namespace, s).is_none_or(|hop| !silent(namespace, d.interface).contains(&hop))
     };
-    let loss = Loss::of(view, namespace, share(full, true, answers), &[]);
+    let loss = Loss::of(view, namespace, full.share(true, answers), &[]);
     let mut finding = loss.finding(view, CAUSE.id, namespace)?;
     let largest = loss.taken.groups.iter().max_by_key(|g| g.packets)?;
     let name = name_of(namespace, largest.interface);
@@ -71,21 +70,14 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
 
 fn longer(setting: &str, now: Option<u64>) -> Fix {
     let proposed = now.map_or(4 * USUAL_BYTES, |n| n.saturating_mul(4)).max(USUAL_BYTES);
-    let tune = now.map(|n| Setting {
-        name: setting.to_owned(),
-        now: n.to_string(),
-        proposed: proposed.to_string(),
-        why: "packets were dropped while a neighbour was asked for its address".into(),
-    });
-    let set = |value: u64| sysctl::set(setting, value);
+    let why = "packets were dropped while a neighbour was asked for its address";
     // If the setting cannot be read, assumes the kernel's default.
-    let fix = Fix::new(
+    let fix = Fix::set(
         "let more packets wait for the answer",
         "memory for each neighbour that does not answer",
-        [set(proposed)],
-        [set(now.unwrap_or(USUAL_BYTES))],
+        vec![Setting::new(setting, now.unwrap_or(USUAL_BYTES), proposed, why)],
     );
-    Fix { tune: tune.into_iter().collect(), ..fix }
+    if now.is_some() { fix } else { fix.not_tuned() }
 }
 
 fn recipes() -> Vec<Recipe> {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use weir_text::order;
 
 use super::ipv6;
-use super::ways::{groups_as_facts, is_on_link, lookup, name_of};
+use super::ways::{groups_as_facts, lookup, name_of};
 use crate::causes::{Cause, EvidenceView, Group, Taken};
 use crate::command::{Words, sh};
 use crate::evidence::{DropGroup, Namespace, Plane, Sample};
@@ -92,7 +92,7 @@ fn on_interface(
     // The kernel gives up hardly any packet for a neighbour that answers late: most are pushed out of the queue.
     let mostly = 2 * gave_up >= taken.packets;
     let silent = silent(namespace, index);
-    let samples = || taken.groups.iter().flat_map(|g| &g.samples);
+    let samples = || taken.samples();
     let mut wanted: Vec<IpAddr> = samples().filter_map(|s| next_hop(namespace, s)).collect();
     order::by_key(&mut wanted, |hop| *hop);
     let mut runs: Vec<_> = wanted.chunk_by(|a, b| a == b).map(|run| (run.len(), run[0])).collect();
@@ -134,7 +134,7 @@ fn on_interface(
         let text = format!("{hop} is the next hop of a route, such as to {}", tuple.destination);
         finding.seen(Plane::Routes, text);
     }
-    if namespace.interface(index).is_some_and(|i| !i.addresses.is_empty() && !is_on_link(i, hop)) {
+    if namespace.interface(index).is_some_and(|i| !i.addresses.is_empty() && !i.is_on_link(hop)) {
         finding.seen(Plane::Interfaces, format!("{hop} is in none of the networks of {name}"));
     }
     finding.fixes = fixes(hop, &name);

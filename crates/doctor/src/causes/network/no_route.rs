@@ -3,9 +3,8 @@
 use weir_text::order;
 
 use super::ipv6;
-use super::ways::{Loss, host_network, ip, is_policy, lookup, share};
+use super::ways::{Loss, add_route, host_network, ip, is_policy, lookup, such_as};
 use crate::causes::{Cause, EvidenceView, Group, Taken};
-use crate::command::{Words, sh};
 use crate::evidence::{DropGroup, Namespace, Plane, RouteOutcome, Sample, Tuple};
 use crate::finding::{Finding, Fix, Severity};
 use crate::recipe::{Recipe, Traffic};
@@ -51,14 +50,13 @@ fn forwarded(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> 
         Some(l) => l.outcome == RouteOutcome::NoRoute && !is_policy(namespace, l),
         None => true,
     };
-    let taken = share(view.take(namespace, unrouted), true, by_route);
+    let taken = view.take(namespace, unrouted).share(true, by_route);
     let loss = Loss::of(view, namespace, taken, &["ipext.InNoRoutes", "ip6.InNoRoutes"]);
     let mut finding = loss.finding(view, CAUSE.id, namespace)?;
     let to = destinations(namespace, &loss.taken);
     let first = to.first();
     finding.object = first.map_or(String::new(), |t| t.destination.to_string());
-    let example =
-        first.map_or(String::new(), |t| format!(", such as from {} to {}", t.source, t.destination));
+    let example = such_as(first.copied());
     finding.summary = format!("{} packets had no route{example}, and were dropped.", loss.packets);
     if let Some(tuple) = first {
         let text = format!("asked for {}, the kernel answers: network unreachable", tuple.destination);
@@ -66,7 +64,7 @@ fn forwarded(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> 
     }
     describe_default(namespace, first, &mut finding);
     finding.missing.extend(view.missing(namespace, &[Plane::Routes]));
-    finding.fixes.push(add_route(first));
+    finding.fixes.push(missing_route(first));
     Some(finding)
 }
 
@@ -91,7 +89,7 @@ fn made_here(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> 
     finding.evidence = moved.filter_map(|c| super::ways::counter_as_fact(namespace, c)).collect();
     finding.summary = format!("Programs here wanted to send {lost} packets to destinations without a route.");
     describe_default(namespace, None, &mut finding);
-    finding.fixes.push(add_route(None));
+    finding.fixes.push(missing_route(None));
     Some(finding)
 }
 
@@ -106,7 +104,7 @@ fn describe_default(namespace: &Namespace, to: Option<&Tuple>, finding: &mut Fin
 
 /// Returns the destinations of these packets, the most frequent first.
 fn destinations(namespace: &Namespace, taken: &Taken<'_>) -> Vec<Tuple> {
-    let samples = taken.groups.iter().flat_map(|g| &g.samples);
+    let samples = taken.samples();
     let mine = samples.filter(|s| lookup(namespace, s).is_none_or(|l| l.outcome == RouteOutcome::NoRoute));
     let mut tuples: Vec<Tuple> = mine.filter_map(Sample::tuple).collect();
     order::by_key(&mut tuples, |t| (t.destination, *t));
@@ -115,17 +113,13 @@ fn destinations(namespace: &Namespace, taken: &Taken<'_>) -> Vec<Tuple> {
     runs.into_iter().map(|run| run[0]).collect()
 }
 
-fn add_route(to: Option<&Tuple>) -> Fix {
+fn missing_route(to: Option<&Tuple>) -> Fix {
     let (ip, network) = match to {
         Some(t) => (ip(t.destination), host_network(t.destination)),
         None => ("ip", "default".into()),
     };
-    Fix::new(
-        "add the route that is missing",
-        "through a wrong next hop packets are lost there, or loop",
-        [sh!("{} route add {} via NEXT_HOP dev INTERFACE", Words::of(ip), network)],
-        [sh!("{} route del {} via NEXT_HOP dev INTERFACE", Words::of(ip), network)],
-    )
+    let risk = "through a wrong next hop packets are lost there, or loop";
+    add_route("add the route that is missing", risk, ip, &network)
 }
 
 fn recipes() -> Vec<Recipe> {

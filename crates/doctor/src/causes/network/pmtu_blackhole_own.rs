@@ -5,7 +5,7 @@ use weir_wire::{Icmp, Ipv4, Ipv6};
 
 use super::fragmentation_needed::{clamp, too_long};
 use super::ipv6;
-use super::ways::{Loss, counter_as_fact, groups_as_facts, lookup, share};
+use super::ways::{Loss, counter_as_fact, groups_as_facts, lookup};
 use crate::causes::{Cause, EvidenceView, Group, Taken};
 use crate::command::nft::{self, nft};
 use crate::command::{Words, iptables, sh};
@@ -55,13 +55,12 @@ fn told_mtu(sample: &Sample) -> Option<u32> {
 
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let by_rule = |d: &DropGroup| d.reason == "NETFILTER_DROP" && matches!(d.protocol, 1 | 58);
-    let errors = share(view.take(namespace, by_rule), false, |_, s| told_mtu(s).is_some());
+    let errors = view.take(namespace, by_rule).share(false, |_, s| told_mtu(s).is_some());
     let long = too_long(view, namespace);
     if errors.is_empty() {
         return (!view.sees_drops()).then(|| by_counters(view, namespace, &long)).flatten();
     }
-    let made_here =
-        errors.groups.iter().flat_map(|g| &g.samples).any(|s| told_mtu(s).is_some() && s.came_in == 0);
+    let made_here = errors.samples().any(|s| told_mtu(s).is_some() && s.came_in == 0);
     let mut loss = Loss { packets: errors.packets, claims: errors.claims.clone(), ..Loss::default() };
     if made_here {
         loss.packets += long.packets;
@@ -92,7 +91,7 @@ fn describe(
     rules: &[&Rule],
     finding: &mut Finding,
 ) {
-    let sample = errors.groups.iter().flat_map(|g| &g.samples).find(|s| told_mtu(s).is_some());
+    let sample = errors.samples().find(|s| told_mtu(s).is_some());
     let to = sample.and_then(Sample::tuple);
     let told = sample.and_then(told_mtu).map_or(String::new(), |mtu| format!(" that {mtu} bytes fit"));
     let whom = to.map_or("the sender".to_owned(), |t| t.destination.to_string());

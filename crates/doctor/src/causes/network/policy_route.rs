@@ -1,9 +1,9 @@
 //! A rule of policy routing sends packets where they are refused.
 
-use super::ways::{Loss, is_policy, lookup, share};
+use super::ways::{Loss, is_policy, lookup};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::{Words, sh};
-use crate::evidence::{DropGroup, Lookup, Namespace, Plane, RouteOutcome, Sample};
+use crate::evidence::{DropGroup, Lookup, Namespace, Plane, RouteOutcome, Sample, is_within};
 use crate::finding::{Confidence, Fact, Finding, Fix};
 use crate::recipe::{Recipe, Step, Traffic};
 
@@ -41,10 +41,9 @@ fn may_be_mine(drops: &DropGroup) -> bool {
 
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let by_rule = |_: &DropGroup, s: &Sample| lookup(namespace, s).is_some_and(|l| is_policy(namespace, l));
-    let taken = share(view.take(namespace, may_be_mine), false, by_rule);
-    let mut samples = taken.groups.iter().flat_map(|g| &g.samples);
-    let example = samples.find_map(|s| lookup(namespace, s).filter(|l| is_policy(namespace, l)))?;
-    let loss = Loss { packets: taken.packets, claims: taken.claims.clone(), taken, counters: Vec::new() };
+    let taken = view.take(namespace, may_be_mine).share(false, by_rule);
+    let example = taken.samples().find_map(|s| lookup(namespace, s).filter(|l| is_policy(namespace, l)))?;
+    let loss = Loss::seen(taken, Vec::new());
     let mut finding = loss.finding(view, CAUSE.id, namespace)?;
     let routes = namespace.routes.as_ref()?;
     let rule = suspect(&routes.policies, example);
@@ -79,10 +78,8 @@ fn suspect<'a>(policies: &'a [String], packet: &Lookup) -> Option<&'a String> {
     let of_family = || policies.iter().filter(move |p| p.starts_with(family));
     let mark = format!("fwmark {:#x}", packet.mark);
     let marked = || of_family().find(|p| packet.mark != 0 && p.contains(&mark));
-    let source = || {
-        of_family()
-            .find(|p| from(p).is_some_and(|(net, bits)| super::ways::is_within(packet.source, net, bits)))
-    };
+    let source =
+        || of_family().find(|p| from(p).is_some_and(|(net, bits)| is_within(packet.source, net, bits)));
     let refusing =
         || of_family().find(|p| ["blackhole", "unreachable", "prohibit"].iter().any(|k| p.ends_with(k)));
     let only = || Some(of_family().next()?).filter(|_| of_family().count() == 1);

@@ -39,10 +39,10 @@ fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
 }
 
 fn in_family(view: &EvidenceView<'_>, namespace: &Namespace, v6: bool) -> Option<Finding> {
-    let (protocol, setting, gauges): (_, _, &[&str]) = if v6 {
-        ("ip6", "net.ipv6.ip6frag_high_thresh", &["sockstat6.FRAG6.memory"])
+    let (protocol, setting, gauge) = if v6 {
+        ("ip6", "net.ipv6.ip6frag_high_thresh", "sockstat6.FRAG6.memory")
     } else {
-        ("ip", "net.ipv4.ipfrag_high_thresh", &["sockstat.FRAG.memory"])
+        ("ip", "net.ipv4.ipfrag_high_thresh", "sockstat.FRAG.memory")
     };
     let failed = namespace.grew(&format!("{protocol}.ReasmFails"));
     let refused = failed.saturating_sub(namespace.grew(&format!("{protocol}.ReasmTimeout")));
@@ -53,7 +53,7 @@ fn in_family(view: &EvidenceView<'_>, namespace: &Namespace, v6: bool) -> Option
             && !matches!(d.reason.as_str(), "DUP_FRAG" | "FRAG_TOO_FAR" | "FRAG_REASM_TIMEOUT")
     };
     let mut loss = Loss::of(view, namespace, view.take(namespace, is_mine), &[counter]);
-    let used = gauges.iter().find_map(|g| namespace.gauge(g));
+    let used = namespace.gauge(gauge);
     let limit = namespace.setting(setting);
     if loss.taken.is_empty() {
         // Overlaps and broken lengths are in the counter, too: without the drops only a full memory convicts.

@@ -1,6 +1,6 @@
 //! The reverse path filter drops packets.
 
-use super::ways::{Loss, host_network, in_sysctl, lookup, name_of};
+use super::ways::{Loss, host_network, in_sysctl, lookup, name_of, such_as};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{Lookup, Namespace, Plane};
@@ -55,7 +55,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     let example = loss.taken.example();
     finding.object = interface.clone().unwrap_or_default();
     let at = interface.as_ref().map_or(String::new(), |i| format!(" on {i}"));
-    let from = example.map_or(String::new(), |t| format!(", such as from {} to {}", t.source, t.destination));
+    let from = such_as(example);
     finding.summary = format!(
         "The reverse path filter{at} dropped {} packets{from}: the way back to their source is another one.",
         loss.packets

@@ -1,6 +1,6 @@
 //! Packets go in circles until their time to live ends.
 
-use super::ways::{Loss, host_network, ip, is_on_link, lookup, name_of};
+use super::ways::{Loss, add_route, host_network, ip, lookup, name_of, such_as};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::{Words, sh};
 use crate::evidence::{DropGroup, Lookup, Namespace, Plane, RouteOutcome};
@@ -41,9 +41,8 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     let loss = Loss::of(view, namespace, taken, counters);
     let mut finding = loss.finding(view, CAUSE.id, namespace)?;
     let example = loss.taken.example();
-    let words =
-        example.map_or(String::new(), |t| format!(", such as from {} to {}", t.source, t.destination));
-    let samples = loss.taken.groups.iter().flat_map(|g| &g.samples);
+    let words = such_as(example);
+    let samples = loss.taken.samples();
     let answers: Vec<&Lookup> = samples.filter_map(|s| lookup(namespace, s)).collect();
     let back =
         |l: &&&Lookup| l.outcome == RouteOutcome::Forwarded && l.came_in != 0 && l.interface == l.came_in;
@@ -85,19 +84,14 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
 
 /// True if the sender is on the link by which the packet came in.
 fn comes_from_link(namespace: &Namespace, answer: &Lookup) -> bool {
-    namespace.interface(answer.came_in).is_some_and(|i| is_on_link(i, answer.source))
+    namespace.interface(answer.came_in).is_some_and(|i| i.is_on_link(answer.source))
 }
 
 fn fixes(answer: &Lookup) -> Vec<Fix> {
     let network = host_network(answer.destination);
     let ip = ip(answer.destination);
     vec![
-        Fix::new(
-            "add the right route",
-            "through a wrong next hop packets are lost there",
-            [sh!("{} route add {} via NEXT_HOP dev INTERFACE", Words::of(ip), network)],
-            [sh!("{} route del {} via NEXT_HOP dev INTERFACE", Words::of(ip), network)],
-        ),
+        add_route("add the right route", "through a wrong next hop packets are lost there", ip, &network),
         Fix::new(
             "or end the loop, if no host has that address",
             "the address stays out of reach when it comes into use",

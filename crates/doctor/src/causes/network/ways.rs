@@ -5,8 +5,9 @@ use std::net::IpAddr;
 use weir_text::order;
 
 use crate::causes::{EvidenceView, Taken};
-use crate::evidence::{DropGroup, Interface, Lookup, Namespace, Plane, RouteOutcome, Sample};
-use crate::finding::{Claim, Confidence, Fact, Finding};
+use crate::command::{Words, sh};
+use crate::evidence::{Lookup, Namespace, Plane, RouteOutcome, Sample, Tuple};
+use crate::finding::{Claim, Confidence, Fact, Finding, Fix};
 
 /// A loss and what shows it.
 #[derive(Debug, Clone, Default)]
@@ -31,7 +32,7 @@ impl<'a> Loss<'a> {
     ) -> Self {
         let counters: Vec<_> = counters.iter().copied().filter(|c| namespace.grew(c) > 0).collect();
         if !taken.is_empty() {
-            return Loss { packets: taken.packets, claims: taken.claims.clone(), taken, counters };
+            return Loss::seen(taken, counters);
         }
         if view.sees_drops() {
             return Loss::default();
@@ -39,6 +40,11 @@ impl<'a> Loss<'a> {
         let claims = counters.iter().map(|c| view.counted(namespace, c, namespace.grew(c))).collect();
         let packets = counters.iter().map(|c| namespace.grew(c)).sum();
         Loss { taken, packets, claims, counters }
+    }
+
+    /// By drops alone.
+    pub(super) fn seen(taken: Taken<'a>, counters: Vec<&'static str>) -> Self {
+        Loss { packets: taken.packets, claims: taken.claims.clone(), taken, counters }
     }
 
     /// A finding about it, with what was seen. `None` if nothing was lost.
@@ -68,10 +74,9 @@ impl<'a> Loss<'a> {
 pub(super) fn groups_as_facts(taken: &Taken<'_>) -> Vec<Fact> {
     let mut ways: Vec<(&str, &str, u64)> = Vec::new();
     for (group, claim) in taken.groups.iter().zip(&taken.claims) {
-        let (Claim::Drops { packets, .. } | Claim::Counter { packets, .. }) = claim;
         match ways.iter_mut().find(|w| (w.0, w.1) == (&group.reason, &group.location)) {
-            Some(way) => way.2 += packets,
-            None => ways.push((&group.reason, &group.location, *packets)),
+            Some(way) => way.2 += claim.packets(),
+            None => ways.push((&group.reason, &group.location, claim.packets())),
         }
     }
     order::by_key(&mut ways, |w| std::cmp::Reverse(w.2));
@@ -79,6 +84,11 @@ pub(super) fn groups_as_facts(taken: &Taken<'_>) -> Vec<Fact> {
         Fact::seen(Plane::Drops, format!("{packets} packets dropped as {reason} in {location}()"))
     };
     ways.iter().take(4).map(fact).collect()
+}
+
+/// `, such as from 198.18.0.2 to 198.19.0.2`, if there is an example.
+pub(super) fn such_as(example: Option<Tuple>) -> String {
+    example.map_or(String::new(), |t| format!(", such as from {} to {}", t.source, t.destination))
 }
 
 /// A counter that moved.
@@ -89,36 +99,10 @@ pub(super) fn counter_as_fact(namespace: &Namespace, counter: &str) -> Option<Fa
     })
 }
 
-/// The part of what was taken of which the samples say yes: each group keeps the share that its samples have. A group without
-/// samples is kept whole if `without` says so.
-pub(super) fn share<'a>(
-    taken: Taken<'a>,
-    without: bool,
-    is_mine: impl Fn(&DropGroup, &Sample) -> bool,
-) -> Taken<'a> {
-    let mut kept = Taken::default();
-    for (group, claim) in taken.groups.into_iter().zip(taken.claims) {
-        let Claim::Drops { group: number, packets } = claim else { continue };
-        let asked = group.samples.len() as u64;
-        let mine = group.samples.iter().filter(|s| is_mine(group, s)).count() as u64;
-        let packets = match asked {
-            0 if without => packets,
-            0 => 0,
-            _ => (packets * mine).div_ceil(asked),
-        };
-        if packets > 0 {
-            kept.packets += packets;
-            kept.claims.push(Claim::Drops { group: number, packets });
-            kept.groups.push(group);
-        }
-    }
-    kept
-}
-
 /// True if part of the loss matters. Hosts announce themselves to all others on a link (ARP, neighbour discovery, group
 /// membership). Such messages are lost whenever an interface comes up or goes, and hosts repeat them.
 pub(super) fn is_missed(taken: &Taken<'_>) -> bool {
-    let mut tuples = taken.groups.iter().flat_map(|g| &g.samples).filter_map(Sample::tuple);
+    let mut tuples = taken.samples().filter_map(Sample::tuple);
     taken.groups.iter().any(|g| g.samples.is_empty()) || tuples.any(|t| !t.destination.is_multicast())
 }
 
@@ -148,48 +132,19 @@ pub(super) fn in_sysctl(interface: &str) -> String {
     interface.replace('.', "/")
 }
 
-/// Growth of a counter of an interface.
-pub(super) fn grew(interface: &Interface, counter: &str) -> u64 {
-    interface.counters.get(counter).map_or(0, |d| d.change())
-}
-
-/// True if an interface's own network holds the address.
-pub(super) fn is_on_link(interface: &Interface, address: IpAddr) -> bool {
-    interface.addresses.iter().any(|(own, prefix)| is_within(address, *own, *prefix))
-}
-
-/// True if a network holds the address.
-pub(super) fn is_within(address: IpAddr, network: IpAddr, prefix: u8) -> bool {
-    let bits = |a: IpAddr| match a {
-        IpAddr::V4(a) => u128::from(a.to_bits()) << 96,
-        IpAddr::V6(a) => a.to_bits(),
-    };
-    let mask = u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0);
-    address.is_ipv4() == network.is_ipv4() && (bits(address) ^ bits(network)) & mask == 0
-}
-
 /// `ip` or `ip -6`, for an address of that family.
 pub(super) fn ip(address: IpAddr) -> &'static str {
     if address.is_ipv4() { "ip" } else { "ip -6" }
 }
 
+/// Adds a route to a network by a next hop that the reader knows.
+pub(super) fn add_route(title: &str, risk: &str, ip: &'static str, network: &str) -> Fix {
+    let route =
+        |verb: &'static str| sh!("{} route {} {} via NEXT_HOP dev INTERFACE", Words::of(ip), verb, network);
+    Fix::new(title, risk, [route("add")], [route("del")])
+}
+
 /// The address as a network of one host.
 pub(super) fn host_network(address: IpAddr) -> String {
     format!("{address}/{}", if address.is_ipv4() { 32 } else { 128 })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn networks_hold_what_their_prefix_says() {
-        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
-        assert!(is_within(ip("198.18.0.77"), ip("198.18.0.1"), 24));
-        assert!(!is_within(ip("198.18.1.77"), ip("198.18.0.1"), 24));
-        assert!(is_within(ip("1.2.3.4"), ip("0.0.0.0"), 0));
-        assert!(!is_within(ip("1.2.3.4"), ip("::"), 0));
-        assert!(is_within(ip("2001:2::9"), ip("2001:2::1"), 64));
-        assert!(!is_within(ip("2001:2::9"), ip("2001:2::1"), 128));
-    }
 }

@@ -1,6 +1,5 @@
 //! One core does nearly all the work of the network, and is full.
 
-use super::lost::grew;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{Core, Interface, Machine, Plane};
@@ -81,7 +80,7 @@ fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
         claim(view, core, &mut finding);
     }
     let busy = (core.share("softirq") + core.share("irq")) * 100.0;
-    let lost: u64 = finding.claims.iter().map(packets).sum();
+    let lost: u64 = finding.claims.iter().map(Claim::packets).sum();
     finding.summary = format!(
         "Core {} spends {busy:.0} % of its time on packets and has none left, while the others have little of that work.",
         core.number
@@ -99,21 +98,13 @@ fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
     }
     if lost > 0 {
         finding.confidence = Confidence::High;
-        let passed: u64 = view.namespaces().map(|n| view.passed(n)).sum();
-        let severity = crate::finding::severity_of_loss(lost, passed, view.evidence.window_s);
-        finding.severity = severity.max(Severity::Warning);
+        finding.severity = view.severity_for_all(lost).max(Severity::Warning);
     } else {
         // Delay alone: what came in still got through.
         finding.impact = 0.01;
     }
     finding.fixes = fixes(view, core);
     vec![finding]
-}
-
-fn packets(claim: &Claim) -> u64 {
-    match claim {
-        Claim::Drops { packets, .. } | Claim::Counter { packets, .. } => *packets,
-    }
 }
 
 /// Takes what its backlog lost.
@@ -131,7 +122,7 @@ fn claim(view: &EvidenceView<'_>, core: &Core, finding: &mut Finding) {
 fn fixes(view: &EvidenceView<'_>, core: &Core) -> Vec<Fix> {
     let all = view.namespaces().flat_map(|n| n.interfaces.iter().map(move |i| (n, i)));
     let busiest =
-        all.filter(|(_, i)| i.name != "lo").max_by_key(|(_, i)| (i.kind.is_empty(), grew(i, "rx_packets")));
+        all.filter(|(_, i)| i.name != "lo").max_by_key(|(_, i)| (i.kind.is_empty(), i.grew("rx_packets")));
     let Some((namespace, interface)) = busiest else { return Vec::new() };
     let dev = &interface.name;
     let mut fixes = Vec::new();

@@ -4,7 +4,6 @@ use weir_text::units::{Unit, quantity};
 
 use crate::causes::{EvidenceView, Taken};
 use crate::evidence::{DropGroup, Interface, Namespace, Qdisc};
-use crate::finding::Severity;
 
 /// Drops on one interface of a namespace that `is_mine` says yes to.
 pub(super) fn on<'a>(
@@ -19,11 +18,6 @@ pub(super) fn on<'a>(
 /// How often it happens in a second.
 pub(super) fn per_second(view: &EvidenceView<'_>, times: u64) -> f64 {
     times as f64 / view.evidence.window_s.max(0.1)
-}
-
-/// Growth of a counter of an interface.
-pub(super) fn grew(interface: &Interface, counter: &str) -> u64 {
-    interface.counters.get(counter).map_or(0, |d| d.change())
 }
 
 /// Bits per second in words.
@@ -91,9 +85,4 @@ pub(super) fn culprit(interface: &Interface) -> Option<&Qdisc> {
         dropping().any(|c| !std::ptr::eq(c, *q) && below(c))
     };
     dropping().filter(|q| !has_dropping_child(q)).max_by_key(|q| q.dropped.change())
-}
-
-/// The lesser of two severities.
-pub(super) fn at_most(severity: Severity, most: Severity) -> Severity {
-    severity.min(most)
 }

@@ -57,9 +57,7 @@ fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
     if lost == 0 && stalled < WORTH {
         return Vec::new();
     }
-    let passed: u64 = view.namespaces().map(|n| view.passed(n)).sum();
-    let severity = crate::finding::severity_of_loss(lost, passed, view.evidence.window_s);
-    let mut finding = view.machine_finding(CAUSE.id, severity);
+    let mut finding = view.machine_finding(CAUSE.id, view.severity_for_all(lost));
     finding.claims = claims;
     finding.summary = if lost > 0 {
         format!("{lost} packets were lost because the kernel had no memory for them.")

@@ -1,6 +1,6 @@
 //! Offloads that make few large packets of many small ones are switched off.
 
-use super::lost::{grew, per_second, rate};
+use super::lost::{per_second, rate};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::{Words, sh};
 use crate::evidence::{Core, Interface, Namespace, Plane};
@@ -37,7 +37,7 @@ const LEFT: f64 = 0.1;
 
 /// Bulk packets in a second in a direction; `None` if it is not bulk.
 fn bulk(view: &EvidenceView<'_>, interface: &Interface, packets: &str, bytes: &str) -> Option<f64> {
-    let (packets, bytes) = (grew(interface, packets), grew(interface, bytes));
+    let (packets, bytes) = (interface.grew(packets), interface.grew(bytes));
     let often = per_second(view, packets);
     (often >= MANY && bytes / packets.max(1) >= BULK).then_some(often)
 }
@@ -98,7 +98,7 @@ fn on_interface(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Inte
         }
     }
     for (way, packets, bytes) in [("out", "tx_packets", "tx_bytes"), ("in", "rx_packets", "rx_bytes")] {
-        let (packets, bytes) = (grew(interface, packets), grew(interface, bytes));
+        let (packets, bytes) = (interface.grew(packets), interface.grew(bytes));
         let text = format!(
             "{way}: {:.0} packets a second of {} bytes on average, {}",
             per_second(view, packets),

@@ -1,6 +1,6 @@
 //! A queue before an interface is full.
 
-use super::lost::{address, at_most, culprit, named, on, per_second, rate, shaper};
+use super::lost::{address, culprit, named, on, per_second, rate, shaper};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::{Words, sh};
 use crate::evidence::{DropGroup, Interface, Namespace, Plane, Qdisc};
@@ -119,7 +119,7 @@ fn describe(view: &EvidenceView<'_>, interface: &Interface, qdisc: &Qdisc, lost:
     }
     let signal = (dropped as f64) < SIGNAL * (dropped + qdisc.packets.change()) as f64;
     if MANAGED.contains(&qdisc.kind.as_str()) && signal {
-        finding.severity = at_most(finding.severity, Severity::Note);
+        finding.severity = finding.severity.min(Severity::Note);
         finding.summary = format!("{name} on {tc} dropped {lost} packets to slow down senders, as intended.");
         return;
     }

@@ -1,6 +1,6 @@
 //! A card has no room for what comes in.
 
-use super::lost::{grew, on};
+use super::lost::on;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{Interface, Namespace, Plane};
@@ -72,7 +72,7 @@ fn on_veth(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Interface
     let has_ring = interface.features.get("rx-gro") == Some(&true) || interface.xdp.is_some();
     let (index, there) = interface.peer?;
     let sender = view.evidence.namespace(there?)?.interface(index)?;
-    let dropped = grew(sender, "tx_dropped");
+    let dropped = sender.grew("tx_dropped");
     if !has_ring || dropped == 0 || !interface.up {
         return None;
     }
@@ -123,7 +123,7 @@ fn is_own(name: &str) -> bool {
 }
 
 fn on_card(view: &EvidenceView<'_>, namespace: &Namespace, card: &Interface) -> Option<Finding> {
-    let standard: u64 = STANDARD.iter().map(|c| grew(card, c)).max().unwrap_or(0);
+    let standard: u64 = STANDARD.iter().map(|c| card.grew(c)).max().unwrap_or(0);
     let own: Vec<_> = card.driver_counters.iter().filter(|(n, d)| is_own(n) && d.change() > 0).collect();
     let is_queue = |name: &str| name.bytes().any(|b| b.is_ascii_digit());
     let sum = |queues: bool| {
@@ -136,8 +136,8 @@ fn on_card(view: &EvidenceView<'_>, namespace: &Namespace, card: &Interface) -> 
     let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.object = card.name.clone();
     finding.claims = vec![view.counted(namespace, &format!("ring.{}", card.name), lost)];
-    for name in STANDARD.iter().filter(|c| grew(card, c) > 0) {
-        let text = format!("{name} of {} grew by {}", card.name, grew(card, name));
+    for name in STANDARD.iter().filter(|c| card.grew(c) > 0) {
+        let text = format!("{name} of {} grew by {}", card.name, card.grew(name));
         finding.counter(Plane::Interfaces, name, card.counters[*name], text);
     }
     for (name, delta) in &own {

@@ -45,9 +45,7 @@ fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
         return found;
     }
     let machine = Namespace { name: "machine".into(), ..Namespace::default() };
-    let passed: u64 = view.namespaces().map(|n| view.passed(n)).sum();
-    let mut finding = view.finding(CAUSE.id, &machine, dropped);
-    finding.severity = crate::finding::severity_of_loss(dropped, passed, view.evidence.window_s);
+    let mut finding = view.machine_finding(CAUSE.id, view.severity_for_all(dropped));
     finding.claims = vec![view.counted(&machine, "softnet.dropped", dropped)];
     finding.missing = view.missing(&machine, &[Plane::Drops]);
     finding.summary = format!("{dropped} packets had no room in the backlog of a core.");

@@ -1,6 +1,6 @@
 //! A program that has a tap or tun interface does not take packets off fast enough.
 
-use super::lost::{grew, on};
+use super::lost::on;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
 use crate::evidence::{Interface, Namespace, Plane};
@@ -39,7 +39,7 @@ fn on_tap(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Interface)
         d.reason == "FULL_RING"
             || matches!(d.reason.as_str(), "UNKNOWN" | "NOT_SPECIFIED") && d.location == "tun_net_xmit"
     });
-    let counted = grew(interface, "tx_dropped");
+    let counted = interface.grew("tx_dropped");
     let lost = if view.sees_drops() { taken.packets } else { counted };
     if lost == 0 {
         return None;
