@@ -24,6 +24,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use weir_netlink::conntrack::{Conntrack, Dumped, Filter, dump};
 use weir_sys::{ProcRoot, sysctl};
+use weir_text::order;
 
 pub use contents::{Contents, Flags, OfAddress, OfNumber, OfPort, Protocol, Ranking, Talker, Times};
 pub use memory::{Memory, Proposed};
@@ -180,8 +181,7 @@ pub fn read(root: &ProcRoot, question: &Question) -> Result<Table, Error> {
     if max.is_none() {
         return Err(Error::Absent);
     }
-    let settings: BTreeMap<&'static str, u64> =
-        SETTINGS.iter().filter_map(|name| Some((*name, number(name)?))).collect();
+    let settings = order::map(SETTINGS.iter().filter_map(|name| Some((*name, number(name)?))));
     let buckets = number("nf_conntrack_buckets");
 
     let begun = Instant::now();

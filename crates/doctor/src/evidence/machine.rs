@@ -63,6 +63,18 @@ pub struct Core {
     pub interrupts: Delta,
 }
 
+/// Since this release the kernel says with a drop whether nftables did it (NF_DROP_REASON in nft_do_chain).
+const TOLD_BY_PLACE: (u32, u32) = (6, 7);
+
+/// True if a kernel of that release tells by the place of a drop whether nftables did it, and of one that is not understood.
+pub(crate) fn told_by_place(kernel: &str) -> bool {
+    let mut parts = kernel.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    match (parts.next(), parts.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= TOLD_BY_PLACE,
+        _ => true,
+    }
+}
+
 impl Core {
     /// Share of its time that went to `what` (a name of [`Core::ticks`]), 0 to 1.
     pub fn share(&self, what: &str) -> f64 {

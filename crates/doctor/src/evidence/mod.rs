@@ -26,6 +26,7 @@ pub use fastpath::{FastPath, FastPathProcess};
 pub use flows::{FlowEvent, FlowEventKind};
 pub(crate) use interfaces::is_within;
 pub use interfaces::{BpfProgram, Interface, Qdisc, TcFilter};
+pub(crate) use machine::told_by_place;
 pub use machine::{CgroupThrottle, Core, Machine};
 pub use neighbours::{Moved, Neighbour, Neighbours};
 pub use routes::{Lookup, RememberedMtu, RouteOutcome, Routes, UnusualRoute};

@@ -60,41 +60,46 @@ pub fn render(rule: &Rule) -> String {
     text
 }
 
+/// The register that an expression loads, and what it then holds.
+fn loaded(
+    expression: &Expression,
+    registers: &BTreeMap<Register, Loaded>,
+    protocol: &str,
+) -> Option<(Register, Loaded)> {
+    let (to, (name, kind)) = match expression {
+        Expression::Payload { base, offset, length, to } => (to, payload(*base, *offset, *length, protocol)),
+        Expression::Meta { key, to } => (to, meta(*key)),
+        Expression::Ct { key, to } => (to, ct(*key)),
+        Expression::NumberGenerator { to, modulus, random, .. } => {
+            let how = if *random { "random" } else { "inc" };
+            (to, (format!("numgen {how} mod {modulus}"), Kind::Number))
+        }
+        Expression::Other { name, to: Some(to) } => (to, (name.clone(), Kind::Bytes)),
+        Expression::Bitwise { from, to, mask, xor } => {
+            let mut loaded = registers.get(from)?.clone();
+            if xor.iter().any(|b| *b != 0) {
+                loaded.name.push_str(" xor");
+            }
+            return Some((*to, Loaded { mask: Some(mask.clone()), ..loaded }));
+        }
+        Expression::ByteOrder { from, to, .. } => return Some((*to, registers.get(from)?.clone())),
+        _ => return None,
+    };
+    Some((*to, Loaded { name, kind, mask: None }))
+}
+
 fn one(
     expression: &Expression,
     registers: &mut BTreeMap<Register, Loaded>,
     protocol: &mut String,
     words: &mut Vec<String>,
 ) {
-    let mut load = |to: &Register, (name, kind): (String, Kind)| {
-        registers.insert(*to, Loaded { name, kind, mask: None });
-    };
+    if let Some((to, loaded)) = loaded(expression, registers, protocol) {
+        registers.insert(to, loaded);
+        return;
+    }
     match expression {
-        Expression::Payload { base, offset, length, to } => {
-            load(to, payload(*base, *offset, *length, protocol));
-        }
-        Expression::Meta { key, to } => load(to, meta(*key)),
-        Expression::Ct { key, to } => load(to, ct(*key)),
-        Expression::NumberGenerator { to, modulus, random, .. } => {
-            let how = if *random { "random" } else { "inc" };
-            load(to, (format!("numgen {how} mod {modulus}"), Kind::Number));
-        }
-        Expression::Other { name, to: Some(to) } => load(to, (name.clone(), Kind::Bytes)),
-        Expression::Bitwise { from, to, mask, xor } => {
-            if let Some(mut loaded) = registers.get(from).cloned() {
-                if xor.iter().any(|b| *b != 0) {
-                    loaded.name.push_str(" xor");
-                }
-                loaded.mask = Some(mask.clone());
-                registers.insert(*to, loaded);
-            }
-        }
-        Expression::ByteOrder { from, to, .. } => {
-            if let Some(loaded) = registers.get(from).cloned() {
-                registers.insert(*to, loaded);
-            }
-        }
-        Expression::Immediate { .. } => {}
+        Expression::Bitwise { .. } | Expression::ByteOrder { .. } | Expression::Immediate { .. } => {}
         Expression::Compare { register, with, value } => {
             let Some(loaded) = registers.get(register) else { return };
             let text = compare(loaded, *with, value);
@@ -175,24 +180,8 @@ fn statement(expression: &Expression) -> Option<String> {
     Some(match expression {
         Expression::Counter { .. } => "counter".to_owned(),
         Expression::NamedCounter(name) => format!("counter name {name}"),
-        Expression::Limit { rate, per_seconds, burst, bytes, over } => {
-            let over = if *over { "over " } else { "" };
-            let unit = match per_seconds {
-                1 => "second",
-                60 => "minute",
-                3600 => "hour",
-                86_400 => "day",
-                604_800 => "week",
-                _ => "?",
-            };
-            let (rate_unit, burst_unit) = if *bytes { (" bytes", "bytes") } else { ("", "packets") };
-            format!("limit rate {over}{rate}{rate_unit}/{unit} burst {burst} {burst_unit}")
-        }
-        Expression::ConnectionLimit { count, over } => {
-            format!("ct count {}{count}", if *over { "over " } else { "" })
-        }
-        Expression::Quota { bytes, over } => {
-            format!("quota {}{bytes} bytes", if *over { "over " } else { "until " })
+        Expression::Limit { .. } | Expression::ConnectionLimit { .. } | Expression::Quota { .. } => {
+            return limit(expression);
         }
         Expression::Log { prefix, group } => {
             // A quote within the prefix would end it if the text is read as a rule.
@@ -234,6 +223,32 @@ fn statement(expression: &Expression) -> Option<String> {
         Expression::Nat { .. } => "nat".to_owned(),
         Expression::Masquerade { .. } => "masq".to_owned(),
         Expression::Other { name, .. } if !name.is_empty() => name.clone(),
+        _ => return None,
+    })
+}
+
+/// Up to, or above, how much a rule matches.
+fn limit(expression: &Expression) -> Option<String> {
+    Some(match expression {
+        Expression::Limit { rate, per_seconds, burst, bytes, over } => {
+            let over = if *over { "over " } else { "" };
+            let unit = match per_seconds {
+                1 => "second",
+                60 => "minute",
+                3600 => "hour",
+                86_400 => "day",
+                604_800 => "week",
+                _ => "?",
+            };
+            let (rate_unit, burst_unit) = if *bytes { (" bytes", "bytes") } else { ("", "packets") };
+            format!("limit rate {over}{rate}{rate_unit}/{unit} burst {burst} {burst_unit}")
+        }
+        Expression::ConnectionLimit { count, over } => {
+            format!("ct count {}{count}", if *over { "over " } else { "" })
+        }
+        Expression::Quota { bytes, over } => {
+            format!("quota {}{bytes} bytes", if *over { "over " } else { "until " })
+        }
         _ => return None,
     })
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use weir_text::order;
+
 use super::invalid_reset::{aftermath, is_no_socket};
 use super::packet::{self, Step as Does};
 use super::refused::{fact, sampled};
@@ -96,7 +98,7 @@ pub(super) fn translates(table: &Connections) -> bool {
 /// Who answers connections whose source is translated: address and port.
 pub(super) fn servers(table: &Connections, protocol: u8) -> BTreeSet<(std::net::IpAddr, u16)> {
     let translated = table.groups.iter().filter(|g| g.protocol == protocol && g.source_nat);
-    translated.filter_map(|g| g.example_reply).map(|t| (t.source, t.source_port)).collect()
+    order::set(translated.filter_map(|g| g.example_reply).map(|t| (t.source, t.source_port)))
 }
 
 /// True if no translated connection is known for the packet: none at all, or one that it made itself by coming in.

@@ -1,5 +1,6 @@
 //! A rule drops packets that connection tracking marks INVALID.
 
+use weir_text::order;
 use weir_wire::Tcp;
 
 use super::packet::{self, Step as Does};
@@ -195,8 +196,7 @@ impl Joined {
 
 fn joined(namespace: &Namespace, groups: &[&DropGroup]) -> Joined {
     let Some(table) = &namespace.connections else { return Joined::default() };
-    let tuples: std::collections::BTreeSet<_> =
-        groups.iter().flat_map(|g| &g.samples).filter_map(Sample::tuple).collect();
+    let tuples = order::set(groups.iter().flat_map(|g| &g.samples).filter_map(Sample::tuple));
     let known = tuples.iter().filter(|t| table.joined.iter().any(|(j, _)| j == *t)).count() as u64;
     let unknown = tuples.iter().filter(|t| table.absent.contains(t)).count() as u64;
     Joined { known, unknown }

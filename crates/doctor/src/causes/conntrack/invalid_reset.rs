@@ -1,6 +1,6 @@
 //! Packets of translated connections that count as INVALID reach this host itself, which answers with resets.
 
-use std::collections::BTreeSet;
+use weir_text::order;
 
 use super::refused::{Refused, fact, sampled};
 use super::relief;
@@ -52,10 +52,8 @@ pub(super) fn is_no_socket(drops: &DropGroup) -> bool {
 pub(super) fn aftermath(view: &EvidenceView<'_>, namespace: &Namespace) -> Vec<Claim> {
     let Some(table) = &namespace.connections else { return Vec::new() };
     let translated = table.groups.iter().filter(|g| g.source_nat);
-    let clients: BTreeSet<_> = translated
-        .flat_map(|g| [g.example_reply.map(|t| t.destination), g.example.map(|t| t.source)])
-        .flatten()
-        .collect();
+    let ends = translated.flat_map(|g| [g.example_reply.map(|t| t.destination), g.example.map(|t| t.source)]);
+    let clients = order::set(ends.flatten());
     let others = view.namespaces().filter(|n| n.id != namespace.id);
     let meets_listener = |d: &DropGroup| d.protocol == TCP && d.reason == "TCP_FLAGS";
     let from_client = |s: &crate::evidence::Sample| s.tuple().is_some_and(|t| clients.contains(&t.source));
@@ -65,12 +63,8 @@ pub(super) fn aftermath(view: &EvidenceView<'_>, namespace: &Namespace) -> Vec<C
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let table = namespace.connections.as_ref()?;
     let invalid = Refused::of(namespace).invalid;
-    let untranslated: BTreeSet<Tuple> = table
-        .joined
-        .iter()
-        .filter(|(packet, entry)| is_answer(packet, entry))
-        .map(|(packet, _)| *packet)
-        .collect();
+    let answers = table.joined.iter().filter(|(packet, entry)| is_answer(packet, entry));
+    let untranslated = order::set(answers.map(|(packet, _)| *packet));
     if invalid == 0 || untranslated.is_empty() {
         return None;
     }

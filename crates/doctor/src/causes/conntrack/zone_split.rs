@@ -1,7 +1,5 @@
 //! The two directions of a connection are tracked in different zones.
 
-use std::collections::BTreeSet;
-
 use weir_text::order;
 
 use super::refused::sampled;
@@ -58,12 +56,8 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     finding.confidence = if lost > 0 { Confidence::High } else { Confidence::Medium };
     finding.missing = view.missing(namespace, &[Plane::Drops]);
     finding.claims = claims;
-    let zones: BTreeSet<u16> = table
-        .split
-        .iter()
-        .flat_map(|(_, a, b)| [*a, *b])
-        .chain(strangers.iter().flat_map(|(_, zone)| [0, *zone]))
-        .collect();
+    let split = table.split.iter().flat_map(|(_, a, b)| [*a, *b]);
+    let zones = order::set(split.chain(strangers.iter().flat_map(|(_, zone)| [0, *zone])));
     let list = zones.iter().map(u16::to_string).collect::<Vec<_>>().join(" and ");
     finding.object = format!("zones {list}");
     finding.summary = format!(

@@ -6,11 +6,9 @@ use weir_text::order;
 use crate::causes::EvidenceView;
 use crate::evidence::{
     Backend, Blame, Chain, Delta, DropGroup, Missed, Namespace, Rule, RuleVerdict, Ruleset, Sample, SetState,
+    told_by_place,
 };
 use crate::finding::Claim;
-
-/// Since this release the kernel says with a drop whether nftables did it (NF_DROP_REASON in nft_do_chain).
-const TOLD_BY_PLACE: (u32, u32) = (6, 7);
 
 /// Share of a group of drops that may have no attribution because the counts are inexact.
 const ROUGH: f64 = 0.1;
@@ -62,14 +60,6 @@ pub(super) fn is_of_nft(drops: &DropGroup, kernel: &str) -> bool {
 /// Drops that the old iptables can be behind.
 fn is_of_legacy(drops: &DropGroup) -> bool {
     drops.reason == "NETFILTER_DROP" && !drops.location.starts_with("nft_")
-}
-
-fn told_by_place(kernel: &str) -> bool {
-    let mut parts = kernel.split(|c: char| !c.is_ascii_digit()).map(str::parse);
-    match (parts.next(), parts.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= TOLD_BY_PLACE,
-        _ => true,
-    }
 }
 
 /// All attributions of a namespace, the largest first.

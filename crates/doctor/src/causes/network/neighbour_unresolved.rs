@@ -70,7 +70,7 @@ pub(super) fn next_hop(namespace: &Namespace, sample: &Sample) -> Option<IpAddr>
 /// Neighbours on an interface that do not answer.
 pub(super) fn silent(namespace: &Namespace, interface: u32) -> BTreeSet<IpAddr> {
     let all = namespace.neighbours.iter().flat_map(|n| &n.unanswered);
-    all.filter(|n| n.interface == interface && !n.answered).map(|n| n.address).collect()
+    order::set(all.filter(|n| n.interface == interface && !n.answered).map(|n| n.address))
 }
 
 fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Vec<Finding> {

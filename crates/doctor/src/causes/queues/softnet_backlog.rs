@@ -1,5 +1,7 @@
 //! The queue of a core for packets that came in is full.
 
+use weir_text::order;
+
 use super::hot_core::{Hot, hottest};
 use super::lost::per_second;
 use crate::causes::{Cause, EvidenceView, Group};
@@ -62,9 +64,8 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.claims = taken.claims.clone();
     finding.missing = view.missing(namespace, &[Plane::Cores]);
-    let interfaces: std::collections::BTreeSet<&str> =
-        taken.groups.iter().filter_map(|g| Some(namespace.interface(g.interface)?.name.as_str())).collect();
-    let through = interfaces.into_iter().collect::<Vec<_>>().join(", ");
+    let names = taken.groups.iter().filter_map(|g| Some(namespace.interface(g.interface)?.name.as_str()));
+    let through = order::set(names).into_iter().collect::<Vec<_>>().join(", ");
     finding.object = through.clone();
     finding.summary = format!(
         "{lost} packets that came in through {through} had no room in the backlog of the core that was to handle them."

@@ -12,7 +12,7 @@ use super::listing::Lister;
 use super::matching::AskSet;
 use super::packet::{Names, Packet, State, Through};
 use super::walk::{Decider, Walker, Way};
-use crate::evidence::{Blame, DropGroup, Interface, Missed, Namespace, Rule, Ruleset, Sample};
+use crate::evidence::{Blame, DropGroup, Interface, Missed, Namespace, Rule, Ruleset, Sample, told_by_place};
 
 /// Samples that are asked about, of one group and of a namespace.
 const SAMPLES: usize = 32;
@@ -20,8 +20,6 @@ const ALL_SAMPLES: usize = 512;
 /// Rules that are asked, and keys that sets are asked for, at most: a ruleset of 100,000 rules is walked a few dozen times.
 const RULES: u64 = 3_000_000;
 const KEYS: usize = 20_000;
-/// Since this release the place nft_do_chain tells a rule's drop from others (NF_DROP_REASON).
-const TOLD_BY_PLACE: (u32, u32) = (6, 7);
 
 /// A stop on a packet's way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,16 +57,10 @@ pub(super) fn decide(
 /// True of drops that a rule can be behind.
 pub(super) fn is_of_rules(drops: &DropGroup, kernel: &str) -> bool {
     // If the place does not tell rules from connection tracking, the rules are evaluated for all of these drops.
-    let by_place = release(kernel).is_none_or(|r| r >= TOLD_BY_PLACE);
     let place = drops.location.starts_with("nft_");
-    drops.reason == "NETFILTER_DROP" && (place || !by_place)
+    drops.reason == "NETFILTER_DROP" && (place || !told_by_place(kernel))
         || drops.location.starts_with("nft_do_chain")
         || drops.reason == "NETFILTER_INGRESS"
-}
-
-fn release(kernel: &str) -> Option<(u32, u32)> {
-    let mut parts = kernel.split(|c: char| !c.is_ascii_digit());
-    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
 /// All ways that a packet may have gone, for each state that connection tracking may have seen.

@@ -109,28 +109,13 @@ fn one(
     registers: &mut Registers,
     sets: &mut dyn AskSet,
 ) -> Step {
-    let packet = asking.packet;
     match expression {
-        Expression::Payload { base, offset, length, to } => {
-            put(registers, *to, packet.payload(*base, *offset, *length), *length as usize)
-        }
-        Expression::Meta { key, to } => put(registers, *to, packet.meta(*key, asking.names), 16),
-        Expression::Ct { key: 0, to } => {
-            registers.store(*to, &(state(asking) as u32).to_ne_bytes());
-            Step::Goes
-        }
-        Expression::Ct { to, .. } | Expression::Other { to: Some(to), .. } => {
-            registers.forget(*to, 16);
-            Step::Goes
-        }
-        Expression::NumberGenerator { to, .. } => {
-            registers.forget(*to, 4);
-            Step::Goes
-        }
-        Expression::Immediate { to, value } => {
-            registers.store(*to, value);
-            Step::Goes
-        }
+        Expression::Payload { .. }
+        | Expression::Meta { .. }
+        | Expression::Ct { .. }
+        | Expression::NumberGenerator { .. }
+        | Expression::Immediate { .. }
+        | Expression::Other { to: Some(_), .. } => load(expression, asking, registers),
         Expression::Bitwise { .. } | Expression::ByteOrder { .. } => transform(expression, registers),
         Expression::Compare { register, with, value } => {
             compare(registers.partly(*register, value.len()), *with, value)
@@ -172,6 +157,23 @@ fn one(
         // It ends the rule for a packet whose options cannot be read.
         Expression::TcpOptionSet { .. } => Step::Perhaps(None),
     }
+}
+
+/// Puts into a register what an expression loads.
+fn load(expression: &Expression, asking: &Asking<'_, '_>, registers: &mut Registers) -> Step {
+    let packet = asking.packet;
+    match expression {
+        Expression::Payload { base, offset, length, to } => {
+            return put(registers, *to, packet.payload(*base, *offset, *length), *length as usize);
+        }
+        Expression::Meta { key, to } => return put(registers, *to, packet.meta(*key, asking.names), 16),
+        Expression::Ct { key: 0, to } => registers.store(*to, &(state(asking) as u32).to_ne_bytes()),
+        Expression::Ct { to, .. } | Expression::Other { to: Some(to), .. } => registers.forget(*to, 16),
+        Expression::NumberGenerator { to, .. } => registers.forget(*to, 4),
+        Expression::Immediate { to, value } => registers.store(*to, value),
+        _ => {}
+    }
+    Step::Goes
 }
 
 fn sure(matches: bool) -> Step {

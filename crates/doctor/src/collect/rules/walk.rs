@@ -172,31 +172,27 @@ impl Visit<'_, '_, '_, '_> {
             let certain = answer.matches == Match::Yes;
             let taken = if certain { reach } else { Reach::Perhaps };
             let escapes = self.escapes;
+            // Whether it lets the packet out of the base chain, or out of this one.
+            self.escapes += u64::from(!matches!(answer.says, Says::Nothing | Says::Drop | Says::Jump(_)));
             let goes_on = match answer.says {
                 Says::Nothing => continue,
-                Says::Accept => {
-                    self.escapes += 1;
+                Says::Jump(to) => self.chain(family, table, &to, taken, depth + 1),
+                Says::Goto(to) => {
+                    returns = self.chain(family, table, &to, taken, depth + 1).or(returns);
                     None
                 }
+                Says::Return => {
+                    returns = Some(taken);
+                    None
+                }
+                Says::Accept => None,
                 Says::Drop => {
                     self.thrown(Decider::Rule(place), taken);
                     None
                 }
                 Says::Anything => {
-                    self.escapes += 1;
                     self.thrown(Decider::Rule(place), Reach::Perhaps);
                     Some(Reach::Perhaps)
-                }
-                Says::Return => {
-                    self.escapes += 1;
-                    returns = Some(taken);
-                    None
-                }
-                Says::Jump(to) => self.chain(family, table, &to, taken, depth + 1),
-                Says::Goto(to) => {
-                    self.escapes += 1;
-                    returns = self.chain(family, table, &to, taken, depth + 1).or(returns);
-                    None
                 }
             };
             match (certain, goes_on) {
