@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::attached::Direction;
 use crate::object::ProgramFd;
-use crate::{Error, Result};
+use crate::{Error, Result, answer, opened};
 
 /// The place in which an XDP program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,13 +56,10 @@ impl Attached {
     fn detach_link(&self) -> Result<()> {
         // SAFETY: a valid descriptor.
         let result = unsafe { libbpf_sys::bpf_link_detach(self.link.as_raw_fd()) };
-        match -result {
-            0 | libc::ENOLINK => Ok(()),
-            number => {
-                let source = std::io::Error::from_raw_os_error(number);
-                Err(Error::new("detach a program", source, ""))
-            }
+        if result == -libc::ENOLINK {
+            return Ok(());
         }
+        answer(result, || "detach a program".into()).map(drop)
     }
 
     /// Puts another program of the same type into the place of the one that is attached: every packet meets one or the other.
@@ -74,15 +71,7 @@ impl Attached {
         let result = unsafe {
             libbpf_sys::bpf_link_update(self.link.as_raw_fd(), program.fd().as_raw_fd(), std::ptr::null())
         };
-        if result != 0 {
-            let source = std::io::Error::from_raw_os_error(-result);
-            return Err(Error::new(
-                format!("replace the attached program by {}", program.name()),
-                source,
-                "",
-            ));
-        }
-        Ok(())
+        answer(result, || format!("replace the attached program by {}", program.name())).map(drop)
     }
 }
 
@@ -136,7 +125,7 @@ pub fn attach_tcx_first(program: &ProgramFd, interface: u32, direction: Directio
     link(program, interface, hook(direction), libbpf_sys::BPF_F_BEFORE).map_err(Error::of_tcx)
 }
 
-fn hook(direction: Direction) -> libbpf_sys::bpf_attach_type {
+pub(crate) fn hook(direction: Direction) -> libbpf_sys::bpf_attach_type {
     match direction {
         Direction::Ingress => libbpf_sys::BPF_TCX_INGRESS,
         Direction::Egress => libbpf_sys::BPF_TCX_EGRESS,
@@ -148,14 +137,12 @@ fn hook(direction: Direction) -> libbpf_sys::bpf_attach_type {
 /// # Errors
 /// [`Error::Missing`] without the privilege.
 pub fn attach_tracing(program: &ProgramFd) -> Result<Attached> {
-    // SAFETY: a valid descriptor; such programs have the name of their tracepoint with them.
-    let fd = unsafe { libbpf_sys::bpf_raw_tracepoint_open(std::ptr::null(), program.fd().as_raw_fd()) };
-    if fd < 0 {
-        let source = std::io::Error::from_raw_os_error(-fd);
-        return Err(Error::new(format!("attach {}", program.name()), source, ""));
-    }
-    // SAFETY: a new descriptor, without another owner.
-    Ok(Attached::from_fd(unsafe { OwnedFd::from_raw_fd(fd) }, OnDrop::Close))
+    // SAFETY: a valid descriptor; such programs have the name of their tracepoint with them. The result is a new descriptor.
+    let link = unsafe {
+        let fd = libbpf_sys::bpf_raw_tracepoint_open(std::ptr::null(), program.fd().as_raw_fd());
+        opened(fd, || format!("attach {}", program.name()))?
+    };
+    Ok(Attached::from_fd(link, OnDrop::Close))
 }
 
 /// Attaches a program of type `tracepoint` to the event of that number (`id` in tracefs).
@@ -206,24 +193,13 @@ fn link(
         flags,
         ..Default::default()
     };
-    // SAFETY: valid descriptors, and options of the size given.
-    let fd = unsafe {
-        libbpf_sys::bpf_link_create(
-            program.fd().as_raw_fd(),
-            i32::try_from(interface).unwrap_or(i32::MAX),
-            kind,
-            &raw const options,
-        )
+    let (program_fd, index) = (program.fd().as_raw_fd(), i32::try_from(interface).unwrap_or(i32::MAX));
+    // SAFETY: valid descriptors, and options of the size given. The result is a new descriptor.
+    let link = unsafe {
+        let fd = libbpf_sys::bpf_link_create(program_fd, index, kind, &raw const options);
+        opened(fd, || format!("attach {} to interface {interface}", program.name()))?
     };
-    if fd < 0 {
-        return Err(Error::new(
-            format!("attach {} to interface {interface}", program.name()),
-            std::io::Error::from_raw_os_error(-fd),
-            "",
-        ));
-    }
-    // SAFETY: a new descriptor, without another owner.
-    Ok(Attached::from_fd(unsafe { OwnedFd::from_raw_fd(fd) }, OnDrop::Detach))
+    Ok(Attached::from_fd(link, OnDrop::Detach))
 }
 
 /// The abilities that a driver announces (`NETDEV_XDP_ACT_*` of include/uapi/linux/netdev.h). Some announce one only while a program is
@@ -252,10 +228,7 @@ pub fn xdp_abilities(interface: u32) -> Result<XdpAbilities> {
     let result = unsafe {
         libbpf_sys::bpf_xdp_query(i32::try_from(interface).unwrap_or(i32::MAX), 0, &raw mut options)
     };
-    if result != 0 {
-        let source = std::io::Error::from_raw_os_error(-result);
-        return Err(Error::new(format!("ask for the XDP abilities of interface {interface}"), source, ""));
-    }
+    answer(result, || format!("ask for the XDP abilities of interface {interface}"))?;
     let has = |bits| options.feature_flags & bits == bits;
     Ok(XdpAbilities { redirects: has(BASIC | REDIRECT), sends: has(NDO_XMIT) })
 }

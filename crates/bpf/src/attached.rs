@@ -1,9 +1,8 @@
 //! Programs that others have attached.
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-
+use crate::attach::hook;
 use crate::object::ProgramFd;
-use crate::{Error, NO_TCX, Result};
+use crate::{Error, NO_TCX, Result, answer, info, opened};
 
 /// A side of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,23 +22,9 @@ const MOST_AT_A_HOOK: usize = 64;
 /// [`Error::Missing`] without CAP_SYS_ADMIN, which the kernel demands for a look at others' programs.
 pub fn program_name(id: u32) -> Result<String> {
     let program = ProgramFd::by_number(id)?;
-    let mut info = libbpf_sys::bpf_prog_info::default();
-    let mut length = size_of::<libbpf_sys::bpf_prog_info>() as u32;
-    // SAFETY: the buffer is a valid bpf_prog_info of the length given.
-    let result = unsafe {
-        libbpf_sys::bpf_obj_get_info_by_fd(
-            program.fd().as_raw_fd(),
-            std::ptr::from_mut(&mut info).cast(),
-            &raw mut length,
-        )
-    };
-    if result != 0 {
-        return Err(Error::new(
-            format!("describe BPF program {id}"),
-            std::io::Error::from_raw_os_error(-result),
-            "",
-        ));
-    }
+    // SAFETY: the description of a program.
+    let info: libbpf_sys::bpf_prog_info =
+        unsafe { info(program.fd(), || format!("describe BPF program {id}"))? };
     let bytes: Vec<u8> = info.name.iter().map(|c| *c as u8).take_while(|c| *c != 0).collect();
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
@@ -50,14 +35,11 @@ impl ProgramFd {
     /// # Errors
     /// [`Error::Missing`] without CAP_SYS_ADMIN; if there is none.
     pub fn by_number(number: u32) -> Result<Self> {
-        // SAFETY: a system call without pointers.
-        let fd = unsafe { libbpf_sys::bpf_prog_get_fd_by_id(number) };
-        if fd < 0 {
-            let source = std::io::Error::from_raw_os_error(-fd);
-            return Err(Error::new(format!("open BPF program {number}"), source, ""));
-        }
-        // SAFETY: a new descriptor, without another owner.
-        Ok(ProgramFd::from_fd(unsafe { OwnedFd::from_raw_fd(fd) }, &format!("program {number}")))
+        // SAFETY: a system call without pointers, whose result is a new descriptor.
+        let fd = unsafe {
+            opened(libbpf_sys::bpf_prog_get_fd_by_id(number), || format!("open BPF program {number}"))?
+        };
+        Ok(ProgramFd::from_fd(fd, &format!("program {number}")))
     }
 }
 
@@ -92,10 +74,7 @@ pub fn require_tcx(interface: u32) -> Result<()> {
 
 /// `None` where the kernel has no such hook.
 fn query(interface: u32, direction: Direction) -> Result<Option<Vec<u32>>> {
-    let hook = match direction {
-        Direction::Ingress => libbpf_sys::BPF_TCX_INGRESS,
-        Direction::Egress => libbpf_sys::BPF_TCX_EGRESS,
-    };
+    let hook = hook(direction);
     let mut ids = [0u32; MOST_AT_A_HOOK];
     let mut options = libbpf_sys::bpf_prog_query_opts {
         sz: size_of::<libbpf_sys::bpf_prog_query_opts>() as libbpf_sys::size_t,
@@ -107,15 +86,11 @@ fn query(interface: u32, direction: Direction) -> Result<Option<Vec<u32>>> {
     let result = unsafe {
         libbpf_sys::bpf_prog_query_opts(i32::try_from(interface).unwrap_or(i32::MAX), hook, &raw mut options)
     };
-    match -result {
-        0 => {}
-        // A kernel without the hook does not know its number; one without CONFIG_NET_XGRESS has an empty function.
-        libc::EINVAL => return Ok(None),
-        number => {
-            let what = format!("list the programs of interface {interface}");
-            return Err(Error::new(what, std::io::Error::from_raw_os_error(number), ""));
-        }
+    // A kernel without the hook does not know its number; one without CONFIG_NET_XGRESS has an empty function.
+    if result == -libc::EINVAL {
+        return Ok(None);
     }
+    answer(result, || format!("list the programs of interface {interface}"))?;
     // SAFETY: all parts of the union are the same number of 32 bits.
     let count = unsafe { options.__bindgen_anon_1.count } as usize;
     Ok(Some(ids[..count.min(MOST_AT_A_HOOK)].to_vec()))
@@ -123,7 +98,7 @@ fn query(interface: u32, direction: Direction) -> Result<Option<Vec<u32>>> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::os::fd::RawFd;
+    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
     use std::process::Command;
 
     use super::*;

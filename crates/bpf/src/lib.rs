@@ -5,6 +5,8 @@
 //! libbpf does the loading; what its Rust binding lacks or gets wrong is here.
 #![allow(unsafe_code, reason = "libbpf's C interface and shared memory")]
 
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
 use rustix::thread::CapabilitySet;
 
 mod attach;
@@ -117,6 +119,42 @@ impl Error {
     pub(crate) fn last(what: impl Into<String>) -> Self {
         Error::new(what, std::io::Error::last_os_error(), "")
     }
+}
+
+/// What a call of libbpf says: a number, or an error number below zero.
+pub(crate) fn answer(result: i32, what: impl FnOnce() -> String) -> Result<i32> {
+    if result >= 0 {
+        return Ok(result);
+    }
+    Err(Error::new(what(), std::io::Error::from_raw_os_error(result.saturating_neg()), ""))
+}
+
+/// The same of a call that opens a descriptor.
+///
+/// # Safety
+/// The descriptor must be a new one, without another owner.
+pub(crate) unsafe fn opened(result: i32, what: impl FnOnce() -> String) -> Result<OwnedFd> {
+    let fd = answer(result, what)?;
+    // SAFETY: by the caller's word.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The kernel's description of what a descriptor stands for.
+///
+/// # Safety
+/// `T` must be the `struct bpf_*_info` of that kind of object.
+pub(crate) unsafe fn info<T: Default>(of: BorrowedFd<'_>, what: impl FnOnce() -> String) -> Result<T> {
+    let mut info = T::default();
+    let mut length = size_of::<T>() as u32;
+    // SAFETY: the buffer is a valid description of the length given, by the caller's word.
+    let result = unsafe {
+        libbpf_sys::bpf_obj_get_info_by_fd(
+            of.as_raw_fd(),
+            std::ptr::from_mut(&mut info).cast(),
+            &raw mut length,
+        )
+    };
+    answer(result, what).map(|_| info)
 }
 
 /// True if the verifier looked at a program and says what it found (kernel/bpf/verifier.c, `print_verification_stats`).

@@ -2,7 +2,7 @@
 //! BPF_OBJ_PIN).
 
 use std::ffi::CString;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use libbpf_rs::MapHandle;
 use crate::attach::{Attached, OnDrop};
 use crate::map::Map;
 use crate::object::ProgramFd;
-use crate::{Error, Result};
+use crate::{Error, Result, answer, info, opened};
 
 /// Path of the BPF file system on every distribution.
 pub const BPF_FILE_SYSTEM: &str = "/sys/fs/bpf";
@@ -64,23 +64,13 @@ fn pin(fd: i32, path: &Path) -> Result<()> {
     let name = name_of(path)?;
     // SAFETY: a valid descriptor and a text that ends with zero.
     let result = unsafe { libbpf_sys::bpf_obj_pin(fd, name.as_ptr()) };
-    if result != 0 {
-        let source = std::io::Error::from_raw_os_error(-result);
-        return Err(Error::new(format!("pin {}", path.display()), source, ""));
-    }
-    Ok(())
+    answer(result, || format!("pin {}", path.display())).map(drop)
 }
 
 fn open(path: &Path) -> Result<OwnedFd> {
     let name = name_of(path)?;
-    // SAFETY: a text that ends with zero.
-    let fd = unsafe { libbpf_sys::bpf_obj_get(name.as_ptr()) };
-    if fd < 0 {
-        let source = std::io::Error::from_raw_os_error(-fd);
-        return Err(Error::new(format!("open {}", path.display()), source, ""));
-    }
-    // SAFETY: a new descriptor, without another owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    // SAFETY: a text that ends with zero; the result is a new descriptor.
+    unsafe { opened(libbpf_sys::bpf_obj_get(name.as_ptr()), || format!("open {}", path.display())) }
 }
 
 fn file_name(path: &Path) -> String {
@@ -195,20 +185,9 @@ impl Attached {
     /// # Errors
     /// If the kernel does not tell.
     pub fn describe(&self) -> Result<Attachment> {
-        let mut info = libbpf_sys::bpf_link_info::default();
-        let mut length = size_of::<libbpf_sys::bpf_link_info>() as u32;
-        // SAFETY: the buffer is a valid bpf_link_info of the length given.
-        let result = unsafe {
-            libbpf_sys::bpf_obj_get_info_by_fd(
-                self.link().as_raw_fd(),
-                std::ptr::from_mut(&mut info).cast(),
-                &raw mut length,
-            )
-        };
-        if result != 0 {
-            let source = std::io::Error::from_raw_os_error(-result);
-            return Err(Error::new("describe an attachment", source, ""));
-        }
+        // SAFETY: the description of a link.
+        let info: libbpf_sys::bpf_link_info =
+            unsafe { info(self.link(), || "describe an attachment".into())? };
         let interface = match info.type_ {
             // SAFETY: all parts of the union are plain numbers, and the type says which is meant.
             libbpf_sys::BPF_LINK_TYPE_TCX => unsafe { info.__bindgen_anon_1.tcx.ifindex },

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use crate::map::{Map, Plain};
-use crate::{Error, Result};
+use crate::{Error, Result, answer};
 
 /// A ring's reader. A ring has one place up to which it was read: two readers at a time would each get a part, and some of it
 /// twice.
@@ -41,11 +41,7 @@ impl<T: Plain> Ring<T> {
     /// # Errors
     /// If libbpf cannot read it.
     pub fn read(&mut self) -> Result<Vec<T>> {
-        let read = self.ring.consume_raw();
-        if read < 0 {
-            let source = std::io::Error::from_raw_os_error(-read);
-            return Err(Error::new(format!("read ring {}", self.name), source, ""));
-        }
+        answer(self.ring.consume_raw(), || format!("read ring {}", self.name))?;
         Ok(std::mem::take(&mut *self.taken.borrow_mut()))
     }
 }

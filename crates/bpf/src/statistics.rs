@@ -1,9 +1,9 @@
 //! Run time of programs.
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use crate::object::ProgramFd;
-use crate::{Error, Result};
+use crate::{Result, info, opened};
 
 /// Run statistics of a program since it was loaded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -21,14 +21,11 @@ pub struct RunStatistics {
 /// # Errors
 /// [`Error::Missing`] without the privilege or on an older kernel.
 pub fn count_run_time() -> Result<OwnedFd> {
-    // SAFETY: a system call without pointers.
-    let fd = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
-    if fd < 0 {
-        let source = std::io::Error::from_raw_os_error(-fd);
-        return Err(Error::new("count the run time of BPF programs", source, ""));
+    // SAFETY: a system call without pointers, whose result is a new descriptor.
+    unsafe {
+        let fd = libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME);
+        opened(fd, || "count the run time of BPF programs".into())
     }
-    // SAFETY: a new descriptor, without another owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 impl ProgramFd {
@@ -58,19 +55,7 @@ impl ProgramFd {
     }
 
     fn info(&self) -> Result<libbpf_sys::bpf_prog_info> {
-        let mut info = libbpf_sys::bpf_prog_info::default();
-        let mut length = size_of::<libbpf_sys::bpf_prog_info>() as u32;
-        // SAFETY: the buffer is a valid bpf_prog_info of the length given.
-        let result = unsafe {
-            libbpf_sys::bpf_obj_get_info_by_fd(
-                self.fd().as_raw_fd(),
-                std::ptr::from_mut(&mut info).cast(),
-                &raw mut length,
-            )
-        };
-        if result != 0 {
-            return Err(Error::last(format!("describe program {}", self.name())));
-        }
-        Ok(info)
+        // SAFETY: the description of a program.
+        unsafe { info(self.fd(), || format!("describe program {}", self.name())) }
     }
 }
