@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, Once, PoisonError};
 
-use libbpf_rs::{MapCore, MapHandle, OpenObject, PrintLevel};
+use libbpf_rs::{MapCore, MapHandle, OpenMapMut, OpenObject, PrintLevel};
 
 use crate::map::{Map, Plain};
 use crate::{Error, Result, is_verdict};
@@ -119,12 +119,7 @@ impl Loader {
     /// If there is no such map.
     pub fn entries(&mut self, map: &str, entries: u32) -> Result<()> {
         let name = format!("map {map}");
-        let mut map = self
-            .object
-            .maps_mut()
-            .find(|m| m.name() == OsStr::new(map))
-            .ok_or_else(|| Error::Absent(name.clone()))?;
-        map.set_max_entries(entries).map_err(|e| failed(&name, &e))
+        self.map(map)?.set_max_entries(entries).map_err(|e| failed(&name, &e))
     }
 
     /// Has the programs use this map for the one of that name, or for the section of that name, and not make their own. It must be
@@ -134,17 +129,18 @@ impl Loader {
     /// If there is no such map.
     pub fn reuse(&mut self, name: &str, map: &Map) -> Result<()> {
         let what = format!("map {name}");
-        let mut own = self
-            .object
-            .maps_mut()
-            .find(|m| m.name() == OsStr::new(name))
-            .ok_or_else(|| Error::Absent(what.clone()))?;
+        let mut own = self.map(name)?;
         // Before its own is given up: libbpf keeps memory for a section, of the length that it knows.
         let length = map.handle().value_size();
         if own.value_size() != length {
             own.set_value_size(length).map_err(|e| failed(&what, &e))?;
         }
         own.reuse_fd(map.fd()).map_err(|e| failed(&what, &e))
+    }
+
+    fn map(&mut self, name: &str) -> Result<OpenMapMut<'_>> {
+        let mut maps = self.object.maps_mut();
+        maps.find(|m| m.name() == OsStr::new(name)).ok_or_else(|| Error::Absent(format!("map {name}")))
     }
 
     /// Leaves a program out: the kernel need not know what it needs.

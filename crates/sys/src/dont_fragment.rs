@@ -45,18 +45,19 @@ pub fn set_fragment_length(socket: impl AsFd, bytes: u32) -> io::Result<()> {
 
 /// Hop limit of what the socket sends, 1 to 255.
 pub fn set_hops(socket: impl AsFd, ipv6: bool, hops: u8) -> io::Result<()> {
-    if ipv6 {
-        set_int(&socket, libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, hops.into())
-    } else {
-        set_int(&socket, libc::IPPROTO_IP, libc::IP_TTL, hops.into())
-    }
+    let (level, name) = hop_limit(ipv6);
+    set_int(&socket, level, name, hops.into())
 }
 
 /// The hop limit is the system's again.
 pub fn reset_hops(socket: impl AsFd, ipv6: bool) -> io::Result<()> {
-    let (level, name) =
-        if ipv6 { (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS) } else { (libc::IPPROTO_IP, libc::IP_TTL) };
+    let (level, name) = hop_limit(ipv6);
     set_int(&socket, level, name, -1)
+}
+
+/// Level and name of the option.
+fn hop_limit(ipv6: bool) -> (i32, i32) {
+    if ipv6 { (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS) } else { (libc::IPPROTO_IP, libc::IP_TTL) }
 }
 
 /// The path MTU that the kernel has for a connected socket: that of the route, or what an ICMP message has taught it (IP_MTU).

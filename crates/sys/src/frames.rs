@@ -9,8 +9,6 @@ use crate::error::{Context, Result};
 use crate::packet_socket;
 use crate::socket_option::set_int;
 
-/// PACKET_IGNORE_OUTGOING (include/uapi/linux/if_packet.h), Linux 4.20.
-const IGNORE_OUTGOING: i32 = 23;
 /// Receive buffer, bytes; the kernel counts some 800 for each short frame.
 const BUFFER: i32 = 8 << 20;
 
@@ -49,11 +47,8 @@ impl FrameSocket {
     pub fn open(interface: u32) -> Result<Self> {
         let what = || "open a packet socket".to_owned();
         let socket = open(interface, libc::ETH_P_ALL as u16).context(what)?;
-        set_int(&socket, libc::SOL_PACKET, IGNORE_OUTGOING, 1).context(what)?;
-        // Without the privilege for more it is what the system allows.
-        if set_int(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, BUFFER).is_err() {
-            set_int(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER).context(what)?;
-        }
+        set_int(&socket, libc::SOL_PACKET, packet_socket::IGNORE_OUTGOING, 1).context(what)?;
+        packet_socket::set_receive_buffer(&socket, BUFFER).context(what)?;
         Ok(FrameSocket { socket })
     }
 

@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, recv, socket_with};
 use crate::socket_option::{attach_filter, set_int};
 
 /// PACKET_IGNORE_OUTGOING (include/uapi/linux/if_packet.h), Linux 4.20.
-const IGNORE_OUTGOING: i32 = 23;
+pub(crate) const IGNORE_OUTGOING: i32 = 23;
 
 /// Opens one. Its protocol is 0: it takes nothing in before it is bound to another one.
 ///
@@ -46,14 +46,17 @@ pub(crate) fn open_tap(filter: &mut [libc::sock_filter], buffer: i32) -> io::Res
     let socket = open(SocketType::DGRAM)?;
     // Nothing is taken in before there is a filter.
     attach_filter(&socket, filter)?;
-    // Without the privilege for more it is what the system allows.
-    if set_int(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, buffer).is_err() {
-        set_int(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, buffer)?;
-    }
+    set_receive_buffer(&socket, buffer)?;
     // On older kernels the filter leaves out what this host sends.
     let _ = set_int(&socket, libc::SOL_PACKET, IGNORE_OUTGOING, 1);
     bind(&socket, 0, libc::ETH_P_ALL as u16)?;
     Ok(socket)
+}
+
+/// Makes room for that many bytes; without the privilege for more it is what the system allows.
+pub(crate) fn set_receive_buffer(socket: &OwnedFd, bytes: i32) -> io::Result<()> {
+    set_int(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes)
+        .or_else(|_| set_int(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes))
 }
 
 /// The next packet of a tap; `None` if there is none. The end of one that does not fit the buffer is cut off.
