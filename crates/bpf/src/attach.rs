@@ -114,7 +114,7 @@ pub fn attach_xdp(program: &ProgramFd, interface: u32, mode: XdpMode) -> Result<
 /// # Errors
 /// [`Error::Missing`] where the kernel has no TCX (before 6.6) or the privilege is missing.
 pub fn attach_tcx(program: &ProgramFd, interface: u32, direction: Direction) -> Result<Attached> {
-    link(program, interface, hook(direction), 0).map_err(Error::of_tcx)
+    link(program, interface, direction.hook(), 0).map_err(Error::of_tcx)
 }
 
 /// The same before those that are there: it sees the packets that they drop or redirect.
@@ -122,14 +122,7 @@ pub fn attach_tcx(program: &ProgramFd, interface: u32, direction: Direction) -> 
 /// # Errors
 /// As [`attach_tcx`].
 pub fn attach_tcx_first(program: &ProgramFd, interface: u32, direction: Direction) -> Result<Attached> {
-    link(program, interface, hook(direction), libbpf_sys::BPF_F_BEFORE).map_err(Error::of_tcx)
-}
-
-pub(crate) fn hook(direction: Direction) -> libbpf_sys::bpf_attach_type {
-    match direction {
-        Direction::Ingress => libbpf_sys::BPF_TCX_INGRESS,
-        Direction::Egress => libbpf_sys::BPF_TCX_EGRESS,
-    }
+    link(program, interface, direction.hook(), libbpf_sys::BPF_F_BEFORE).map_err(Error::of_tcx)
 }
 
 /// Attaches a program of type `tp_btf` to the tracepoint that it names.

@@ -1,6 +1,5 @@
 //! Programs that others have attached.
 
-use crate::attach::hook;
 use crate::object::ProgramFd;
 use crate::{Error, NO_TCX, Result, answer, info, opened};
 
@@ -11,6 +10,15 @@ pub enum Direction {
     Ingress,
     /// Sent packets.
     Egress,
+}
+
+impl Direction {
+    pub(crate) fn hook(self) -> libbpf_sys::bpf_attach_type {
+        match self {
+            Direction::Ingress => libbpf_sys::BPF_TCX_INGRESS,
+            Direction::Egress => libbpf_sys::BPF_TCX_EGRESS,
+        }
+    }
 }
 
 /// Most programs at one hook (BPF_MPROG_MAX, include/linux/bpf_mprog.h).
@@ -74,7 +82,7 @@ pub fn require_tcx(interface: u32) -> Result<()> {
 
 /// `None` where the kernel has no such hook.
 fn query(interface: u32, direction: Direction) -> Result<Option<Vec<u32>>> {
-    let hook = hook(direction);
+    let hook = direction.hook();
     let mut ids = [0u32; MOST_AT_A_HOOK];
     let mut options = libbpf_sys::bpf_prog_query_opts {
         sz: size_of::<libbpf_sys::bpf_prog_query_opts>() as libbpf_sys::size_t,

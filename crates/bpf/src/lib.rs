@@ -121,7 +121,7 @@ impl Error {
     }
 }
 
-/// What a call of libbpf says: a number, or an error number below zero.
+/// The answer of a call of libbpf, which is an error number if it is below zero.
 pub(crate) fn answer(result: i32, what: impl FnOnce() -> String) -> Result<i32> {
     if result >= 0 {
         return Ok(result);

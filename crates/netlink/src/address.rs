@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use super::message::{Attributes, Message, Received, address, u32_ne};
+use super::message::{Attributes, Message, Received, address, family, octets, u32_ne};
 use super::route::route_request;
 use super::rtnetlink::{Mac, Rtnetlink};
 use weir_sys::error::{Context, Error, Result};
@@ -148,18 +148,6 @@ impl Rtnetlink {
                 .attr(libc::NDA_DST, &octets(address))
                 .attr(libc::NDA_LLADDR, &mac);
         self.socket.request(message).context(|| format!("fix neighbour {address} on {interface}"))
-    }
-}
-
-pub(super) fn family(address: IpAddr) -> u8 {
-    let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
-    family as u8
-}
-
-pub(super) fn octets(address: IpAddr) -> Vec<u8> {
-    match address {
-        IpAddr::V4(a) => a.octets().to_vec(),
-        IpAddr::V6(a) => a.octets().to_vec(),
     }
 }
 

@@ -37,8 +37,8 @@ pub use links::{Link, XdpAttachment};
 #[cfg(test)]
 pub(crate) use message::HEADER;
 pub(crate) use message::{
-    Attributes, Message, NFGENMSG, Received, address, messages, text, u16_be, u16_ne, u32_be, u32_ne, u64_be,
-    u64_ne,
+    Attributes, Message, NFGENMSG, Received, address, family, messages, text, u16_be, u16_ne, u32_be, u32_ne,
+    u64_be, u64_ne, until_zero,
 };
 pub use neighbours::{Neighbour, NeighbourEvents};
 pub use path_events::{PathChange, PathEvents};

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
-use super::links::{IFINFO, INFO_KIND, Link, read_link};
+use super::links::{IFINFO, INFO_KIND, Link, has_ethernet_header, read_link};
 use super::message::Message;
 use super::rtnetlink::{Mac, Rtnetlink};
 use weir_sys::NetNs;
@@ -48,11 +48,6 @@ impl Interface {
     pub fn has_ethernet_header(&self) -> bool {
         has_ethernet_header(self.link_type)
     }
-}
-
-/// The same by the type of an interface.
-pub(super) fn has_ethernet_header(link_type: u16) -> bool {
-    matches!(link_type, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK)
 }
 
 /// One end of a veth pair.

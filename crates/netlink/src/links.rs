@@ -6,7 +6,6 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
 use super::address::read_address;
-use super::link::has_ethernet_header;
 use super::message::{Attributes, Message, Received, text, u32_ne};
 use super::rtnetlink::Rtnetlink;
 use weir_sys::NetNs;
@@ -115,6 +114,11 @@ impl Link {
     pub fn has_ethernet_header(&self) -> bool {
         has_ethernet_header(self.link_type)
     }
+}
+
+/// The same by the type of an interface.
+pub(super) fn has_ethernet_header(link_type: u16) -> bool {
+    matches!(link_type, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK)
 }
 
 impl Rtnetlink {

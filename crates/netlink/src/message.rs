@@ -153,6 +153,11 @@ pub(crate) fn text(payload: &[u8]) -> String {
     String::from_utf8_lossy(payload).trim_end_matches('\0').to_owned()
 }
 
+/// The bytes before the first zero: the text in a field of fixed length.
+pub(crate) fn until_zero(bytes: &[u8]) -> &[u8] {
+    bytes.split(|b| *b == 0).next().unwrap_or_default()
+}
+
 /// A number in host byte order.
 pub(crate) fn u32_ne(payload: &[u8]) -> Option<u32> {
     Some(u32::from_ne_bytes(payload.get(0..4)?.try_into().ok()?))
@@ -189,6 +194,20 @@ pub(crate) fn address(payload: &[u8]) -> Option<IpAddr> {
         4 => Some(Ipv4Addr::from(<[u8; 4]>::try_from(payload).ok()?).into()),
         16 => Some(Ipv6Addr::from(<[u8; 16]>::try_from(payload).ok()?).into()),
         _ => None,
+    }
+}
+
+/// The family of an address, as a header names it.
+pub(crate) fn family(address: IpAddr) -> u8 {
+    let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    family as u8
+}
+
+/// The bytes of an address, as an attribute holds them.
+pub(crate) fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(a) => a.octets().to_vec(),
+        IpAddr::V6(a) => a.octets().to_vec(),
     }
 }
 

@@ -2,8 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::address::{family, octets};
-use super::message::{Attributes, Message, address, u16_ne, u32_ne};
+use super::message::{Attributes, Message, address, family, octets, u16_ne, u32_ne};
 use super::rtnetlink::{Mac, Rtnetlink};
 use weir_sys::error::{Context, Error, Result};
 

@@ -19,8 +19,7 @@ pub use entry::{Address, Counters, Entry, Status, Tuple};
 pub use filter::{Filter, Prefix};
 pub use insert::NewEntry;
 
-use crate::address::family;
-use crate::{Attributes, Message, NFGENMSG, Socket, u32_be};
+use crate::{Attributes, Message, NFGENMSG, Socket, family, u32_be};
 use weir_sys::error::{Context, Result};
 
 const NEW: u16 = 0; // IPCTNL_MSG_CT_NEW

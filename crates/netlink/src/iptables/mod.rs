@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, RawProtocol, SocketType};
 use self::asks::asks;
 pub use self::text::text;
 use crate::nftables::nat::{Nat, Translation, of_target};
-use crate::{u16_ne, u32_ne, u64_ne};
+use crate::{u16_ne, u32_ne, u64_ne, until_zero};
 use weir_sys::ProcRoot;
 use weir_sys::error::{Context, Error, Result};
 use weir_sys::socket_option;
@@ -253,9 +253,7 @@ fn entry<'a>(bytes: &'a [u8], layout: &Layout) -> Option<(Entry<'a>, usize)> {
 }
 
 fn name(bytes: &[u8], at: usize, length: usize) -> Option<&str> {
-    let bytes = bytes.get(at..at + length)?;
-    let end = bytes.iter().position(|b| *b == 0).unwrap_or(length);
-    std::str::from_utf8(&bytes[..end]).ok()
+    std::str::from_utf8(until_zero(bytes.get(at..at + length)?)).ok()
 }
 
 /// Reads the chains. A built-in one begins at its hook's entry and ends with its policy (underflow). Any other begins with a

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::{Base, Comparison, Expression, NftVerdict, Register, Rule};
-use crate::{u16_ne, u32_ne};
+use crate::{u16_ne, u32_ne, until_zero};
 
 /// The contents of a register, as text, and the notation of a constant that it is compared with.
 #[derive(Debug, Clone)]
@@ -150,8 +150,7 @@ fn range(before: Option<&String>, name: &str, text: &str) -> Option<String> {
 pub fn iptables_comment(rule: &Rule) -> Option<String> {
     rule.expressions.iter().find_map(|e| match e {
         Expression::Match { name, info, .. } if name == "comment" => {
-            let end = info.iter().position(|b| *b == 0).unwrap_or(info.len());
-            Some(String::from_utf8_lossy(&info[..end]).into_owned())
+            Some(String::from_utf8_lossy(until_zero(info)).into_owned())
         }
         _ => None,
     })
@@ -411,10 +410,7 @@ fn constant(kind: Kind, value: &[u8]) -> String {
             0x8100 => "vlan".to_owned(),
             n => format!("{n:#06x}"),
         },
-        Kind::Name => {
-            let end = value.iter().position(|b| *b == 0).unwrap_or(value.len());
-            format!("\"{}\"", String::from_utf8_lossy(&value[..end]))
-        }
+        Kind::Name => format!("\"{}\"", String::from_utf8_lossy(until_zero(value))),
         // NF_CT_STATE_BIT of the kernel (include/uapi/linux/netfilter/nf_conntrack_common.h).
         Kind::CtState => flags(
             host_number(value),
