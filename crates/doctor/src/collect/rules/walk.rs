@@ -149,11 +149,10 @@ impl Visit<'_, '_, '_, '_> {
         family: Family,
         table: &str,
         name: &str,
-        reach: Reach,
+        mut reach: Reach,
         depth: usize,
     ) -> Option<Reach> {
         let rules = self.walker.rules.get(&(family, table, name)).cloned().unwrap_or_default();
-        let mut reach = reach;
         // Ways out of the chain before its end that go on in the chain that jumped here.
         let mut returns = None;
         for place in rules {
