@@ -6,6 +6,7 @@
 
 mod acceptor;
 mod bounds;
+mod cut;
 mod flood;
 mod nat;
 mod opening;

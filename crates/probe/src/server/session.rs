@@ -12,6 +12,7 @@ use weir_load::properties::Rate;
 use weir_load::{FlowFigures, Observer, Part, TrialSettings, Workload};
 
 use super::bounds::{Fit, fit};
+use super::cut::{Cut, refused};
 use super::rate_watch::RateWatch;
 use super::shared::{OpenLine, OpenTrial, Shared, TrialSlot};
 use super::standstill::Standstill;
@@ -28,34 +29,6 @@ const TICK: Duration = Duration::from_secs(1);
 
 /// Longest name of a client's program that is kept.
 const PROGRAM: usize = 100;
-
-/// The reason why a client's session ended early, in words for the log, and for the client if it should get them.
-pub(super) struct Cut {
-    words: String,
-    tell: bool,
-    /// It is in the log already, with what was measured until then.
-    logged: bool,
-}
-
-impl From<Error> for Cut {
-    fn from(error: Error) -> Self {
-        match error {
-            // Told what is wrong with its message; the others cannot be reached, or are not worth waiting for.
-            Error::Malformed(_) => Cut { words: error.to_string(), tell: true, logged: false },
-            other => Cut { words: other.to_string(), tell: false, logged: false },
-        }
-    }
-}
-
-impl From<io::Error> for Cut {
-    fn from(error: io::Error) -> Self {
-        Error::Io(error).into()
-    }
-}
-
-pub(super) fn refused(words: impl Into<String>) -> Cut {
-    Cut { words: words.into(), tell: true, logged: false }
-}
 
 /// Serve a client until it goes, or has to.
 pub(super) fn serve(shared: &Arc<Shared>, connection: TcpStream, peer: SocketAddr, place: Admission) {

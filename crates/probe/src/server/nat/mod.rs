@@ -16,7 +16,7 @@ use weir_load::limits::Limits;
 pub(super) use pool::Pool;
 pub use pool::{NatPorts, shared_tcp};
 
-use super::session::{Cut, refused};
+use super::cut::{Cut, refused};
 use crate::frame::{Error, Line};
 use crate::key::{self, from_hex_up_to, to_hex};
 use crate::message::{Ask, NatAsk, Tell};
