@@ -24,7 +24,7 @@ const PROGRAMS: [&str; 4] = ["allow_ingress", "allow_xdp", "gate_tc", "gate_xdp"
 /// One in so many refused packets is remembered.
 const SAMPLE: u32 = 1;
 
-/// Where a policy's program runs, and how that is named.
+/// The place at which a policy's program runs, and its name.
 fn place(policy: &Policy) -> (At, &'static str) {
     match policy.xdp {
         None => (At::Tc(Direction::Ingress), "tc"),

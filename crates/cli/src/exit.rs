@@ -29,7 +29,7 @@ impl Failure {
         Failure::Told { code, message: message.to_string() }
     }
 
-    /// Of a part of weir, which knows whether the request is wrong, or something is missing here.
+    /// The failure of a part of weir, which knows whether the request is wrong, or something is missing here.
     pub(crate) fn of_part(error: impl ToString, is_usage: bool, is_missing: bool) -> Self {
         let code = match (is_usage, is_missing) {
             (true, _) => USAGE,

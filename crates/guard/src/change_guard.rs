@@ -392,7 +392,7 @@ impl ChangeGuard {
         Ok(())
     }
 
-    /// Where the changes of a set are made: in its namespace, if that is still there.
+    /// The host on which the changes of a set are made: in its namespace, if that is still there.
     pub(crate) fn host(&self, set: &ChangeSet) -> Result<Host<'_>, Error> {
         let same_boot = boot_id()? == set.begin.boot;
         let namespace = set.begin.namespace.as_ref().map(|n| n.find(same_boot)).transpose()?.flatten();

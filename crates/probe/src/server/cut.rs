@@ -28,7 +28,7 @@ impl From<io::Error> for Cut {
     }
 }
 
-/// The client broke a rule, and is told so.
+/// The client broke a rule, and hears which.
 pub(super) fn refused(words: impl Into<String>) -> Cut {
     Cut { words: words.into(), tell: true, logged: false }
 }
