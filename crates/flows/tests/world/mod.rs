@@ -34,7 +34,9 @@ impl PathWorld {
     pub fn new(ipv6: bool, masquerades: bool) -> PathWorld {
         let hosts = [(); 5].map(|()| NetNs::create().unwrap());
         let handle = |ns: &NetNs| format!("/proc/{}/fd/{}", std::process::id(), ns.as_fd().as_raw_fd());
-        let (version, length, any) = if ipv6 { (6, 64, "::/0") } else { (4, 24, "0.0.0.0/0") };
+        // Even without a look for another host that has it, an address of IPv6 waits for a worker of the kernel, unless it says so.
+        let (version, length, any, at_once) =
+            if ipv6 { (6, 64, "::/0", "nodad") } else { (4, 24, "0.0.0.0/0", "") };
         let address = |network: usize, host: usize| {
             if ipv6 { format!("2001:2:0:{network}::{host}") } else { format!("198.18.{network}.{host}") }
         };
@@ -52,7 +54,7 @@ impl PathWorld {
             for (script, link, host) in [(n, left, 1), (n + 1, right, 2)] {
                 scripts[script] += &format!(
                     "ethtool -K {link} tso off gso off gro off tx off rx off >/dev/null 2>&1 || true; \
-                     ip addr add {}/{length} dev {link}; ip link set {link} up; ",
+                     ip addr add {}/{length} dev {link} {at_once}; ip link set {link} up; ",
                     address(n, host)
                 );
             }
