@@ -136,8 +136,10 @@ mod tests {
             ns.enter_on_spawn(&mut command);
             assert!(command.status().unwrap().success(), "{script}");
         };
-        // Without IPv6, and with a link that has no carrier: neither makes events later.
-        run("sysctl -q net.ipv6.conf.default.disable_ipv6=1; ip link add d0 type dummy; ip link set d0 up");
+        // IPv6 and a carrier that comes up make events a little later. The address waits for the lock under which those of carriers come.
+        run("sysctl -q net.ipv6.conf.default.disable_ipv6=1; ip link add d0 type veth peer name d1");
+        run("for link in d0 d1; do ip link set $link up; done; for link in d0 d1; do \
+               until ip link show $link | grep -q 'state UP'; do :; done; done");
         run("ip addr add 198.18.0.1/24 dev d0");
         let mut events = ns.run(|| PathEvents::open().unwrap()).unwrap();
         let neighbour = |mac: u8, state: &str| {
