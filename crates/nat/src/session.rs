@@ -421,9 +421,9 @@ impl<'a> Session<'a> {
         Ok(None)
     }
 
-    /// From now on, keeps packets that arrive while others are waited for.
-    pub(crate) fn keep_strays(&mut self) {
-        self.strays = Some(Vec::new());
+    /// From now on, keeps packets that arrive while others are waited for, or does not.
+    pub(crate) fn keep_strays(&mut self, keep: bool) {
+        self.strays = keep.then(Vec::new);
     }
 
     /// Returns them, and keeps further ones.

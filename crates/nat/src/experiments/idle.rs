@@ -123,21 +123,23 @@ pub(super) fn all(session: &mut Session<'_>, observations: &mut Observations) ->
     let known = Known::of(observations.idle.take());
     let left = afterwards::prepare(session, &known)?;
     let mut schedule = Schedule::of(wanted(session, &known));
-    session.keep_strays();
+    session.keep_strays(true);
     while schedule.go_on(session)? {
+        schedule.note(&session.strays());
         if session.wants_part() {
             // The control packets come after those of the schedule, so an answer is there as well, or does not come.
             let (sure, _) = session.path_is_alive()?;
-            let rest = schedule.rest();
-            let asked = schedule.asked(session.strays());
-            observations.idle = Some(known.with(asked, sure, limit, Some(&rest)));
+            schedule.note(&session.strays());
+            observations.idle = Some(known.with(schedule.asked(), sure, limit, Some(&schedule.rest())));
             session.seen(observations, None)?;
         }
     }
     let patience = session.conditions().patience;
     session.pass(session.now() + patience)?;
     let (sure, _) = session.path_is_alive()?;
-    let mut idle = known.with(schedule.asked(session.strays()), sure, limit, None);
+    schedule.note(&session.strays());
+    session.keep_strays(false);
+    let mut idle = known.with(schedule.asked(), sure, limit, None);
     afterwards::ask(session, &left, &mut idle)?;
     observations.idle = Some(idle);
     Ok(())

@@ -70,9 +70,9 @@ impl Schedule {
         Ok(true)
     }
 
-    /// The packets that asked so far, and which of them these arrivals answer.
-    pub(super) fn asked(&mut self, arrivals: Vec<Arrival>) -> &[Asked] {
-        for arrival in &arrivals {
+    /// Notes which of the packets that asked these arrivals answer.
+    pub(super) fn note(&mut self, arrivals: &[Arrival]) {
+        for arrival in arrivals {
             let Some(n) = known_by(arrival).and_then(|data| self.by_data.get(&data)) else { continue };
             let asked = &mut self.asked[*n];
             match arrival.side {
@@ -81,6 +81,10 @@ impl Schedule {
                 Side::Outside => asked.ports.1 = arrival.packet.from(),
             }
         }
+    }
+
+    /// The packets that asked so far.
+    pub(super) fn asked(&self) -> &[Asked] {
         &self.asked
     }
 
