@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weir_doctor::collect::{OpenWindow, Options, Scope};
 use weir_doctor::diagnosis::{Diagnosis, diagnose as weigh};
-use weir_doctor::evidence::{Plane, Sight};
+use weir_doctor::evidence::{EvidenceSource, Sight};
 use weir_doctor::finding::{Finding, Severity};
 use weir_record::{Diagnosed, DiagnosedFinding};
 
@@ -27,8 +27,8 @@ pub(crate) fn diagnose(
 /// Extracts the parts of a diagnosis that a trial records.
 fn recorded(diagnosis: &Diagnosis) -> Diagnosed {
     let worth = |f: &&Finding| f.severity >= Severity::Warning;
-    let blind = |(plane, sight): (&Plane, &Sight)| match sight {
-        Sight::Blind(why) => Some(format!("{}: {why}", plane.words())),
+    let blind = |(source, sight): (&EvidenceSource, &Sight)| match sight {
+        Sight::Blind(why) => Some(format!("{}: {why}", source.words())),
         _ => None,
     };
     Diagnosed {
@@ -62,8 +62,10 @@ mod tests {
     /// A firewall's first fix only looks; the fix that changes something is kept, with risk and undo.
     #[test]
     fn what_helps_is_kept_with_its_way_back_and_what_was_not_seen_with_its_reason() {
-        let planes = [(Plane::Drops, Sight::Blind("no BTF".into())), (Plane::Counters, Sight::Seen)].into();
-        let mut diagnosis = weigh(&Evidence { planes, ..Evidence::default() });
+        let sources =
+            [(EvidenceSource::Drops, Sight::Blind("no BTF".into())), (EvidenceSource::Counters, Sight::Seen)]
+                .into();
+        let mut diagnosis = weigh(&Evidence { evidence_sources: sources, ..Evidence::default() });
         let look = Fix { commands: vec!["nft list ruleset".into()], ..Fix::default() };
         let accept = Fix {
             commands: vec!["nft insert rule".into()],

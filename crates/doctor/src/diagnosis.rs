@@ -8,7 +8,7 @@ use weir_text::order;
 
 use crate::causes::{self, is_noise};
 use crate::comparison::Since;
-use crate::evidence::{Cost, Evidence, Interface, Namespace, Plane, Sight};
+use crate::evidence::{Cost, Evidence, EvidenceSource, Interface, Namespace, Sight};
 use crate::finding::{Claim, Confidence, Fact, Finding, Severity, severity_of_loss};
 
 /// Id of the finding about what no cause explains.
@@ -34,7 +34,7 @@ pub struct Diagnosis {
     /// In and out, by namespace.
     pub balance: Vec<Balance>,
     /// The evidence sources, and whether they were in sight.
-    pub evidence_sources: BTreeMap<Plane, Sight>,
+    pub evidence_sources: BTreeMap<EvidenceSource, Sight>,
     /// The cost of the examination.
     pub cost: Cost,
     /// The comparison with an earlier report; absent without one.
@@ -117,7 +117,7 @@ pub fn diagnose(evidence: &Evidence) -> Diagnosis {
         findings,
         lost,
         balance: evidence.namespaces.iter().map(|n| balance(evidence, n)).collect(),
-        evidence_sources: evidence.planes.clone(),
+        evidence_sources: evidence.evidence_sources.clone(),
         cost: evidence.cost.clone(),
         since: None,
     }
@@ -228,7 +228,7 @@ fn unexplained(evidence: &Evidence, lost: Lost) -> Option<Finding> {
     for d in groups.iter().take(5) {
         let place = evidence.namespace(d.namespace).map_or("no namespace", |n| n.name.as_str());
         let text = format!("{} packets: {} in {}() ({place})", d.packets, d.reason, d.location);
-        finding.evidence.push(Fact::seen(Plane::Drops, text));
+        finding.evidence.push(Fact::seen(EvidenceSource::Drops, text));
     }
     Some(finding)
 }

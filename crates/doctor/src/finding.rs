@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::command::{Command, Line, Unwritable, sysctl};
-use crate::evidence::{Delta, Namespace, Plane};
+use crate::evidence::{Delta, EvidenceSource, Namespace};
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -26,7 +26,7 @@ pub enum Confidence {
     Low,
     /// All required evidence is present.
     Medium,
-    /// Independent planes agree.
+    /// Independent evidence sources agree.
     High,
 }
 
@@ -52,7 +52,7 @@ pub struct Finding {
     /// Causes that were ruled out, in words: "not a rule: no rule's counter moved".
     pub not: Vec<String>,
     /// Evidence sources that would have told more, and were not in sight.
-    pub missing: Vec<Plane>,
+    pub missing: Vec<EvidenceSource>,
     /// Packets lost in the window that it explains.
     pub claims: Vec<Claim>,
     /// Share of the traffic of its kind that it harms, 0 to 1, if lost packets cannot express the harm (connections that fail
@@ -73,7 +73,7 @@ pub struct Finding {
 pub struct Fact {
     /// Evidence source that it comes from.
     #[serde(rename = "evidence_source")]
-    pub plane: Plane,
+    pub source: EvidenceSource,
     /// In words, with the numbers.
     pub text: String,
     /// Name of the counter, setting or symbol, if it has one.
@@ -95,7 +95,7 @@ pub enum Claim {
         /// How many of it.
         packets: u64,
     },
-    /// Packets that the kernel lets go without a `kfree_skb` event, or while that plane is blind. Claims of the same counter
+    /// Packets that the kernel lets go without a `kfree_skb` event, or while that evidence source is blind. Claims of the same counter
     /// are one and the same loss.
     Counter {
         /// Namespace, 0 of the machine.
@@ -211,13 +211,19 @@ impl Finding {
     }
 
     /// Adds a [`Fact::seen`].
-    pub(crate) fn seen(&mut self, plane: Plane, text: impl Into<String>) {
-        self.evidence.push(Fact::seen(plane, text));
+    pub(crate) fn seen(&mut self, source: EvidenceSource, text: impl Into<String>) {
+        self.evidence.push(Fact::seen(source, text));
     }
 
     /// Adds a [`Fact::counter`].
-    pub(crate) fn counter(&mut self, plane: Plane, name: &str, delta: Delta, text: impl Into<String>) {
-        self.evidence.push(Fact::counter(plane, name, delta, text));
+    pub(crate) fn counter(
+        &mut self,
+        source: EvidenceSource,
+        name: &str,
+        delta: Delta,
+        text: impl Into<String>,
+    ) {
+        self.evidence.push(Fact::counter(source, name, delta, text));
     }
 
     /// Adds those of these counters of TCP that grew, as "ListenDrops by 17".
@@ -225,7 +231,7 @@ impl Finding {
         for name in names {
             if let Some(delta) = namespace.counters.get(*name).filter(|delta| delta.change() > 0) {
                 let text = format!("{} by {}", name.trim_start_matches("tcpext."), delta.change());
-                self.counter(Plane::Counters, name, *delta, text);
+                self.counter(EvidenceSource::Counters, name, *delta, text);
             }
         }
     }
@@ -233,21 +239,21 @@ impl Finding {
     /// Adds a counter of a namespace if it grew, as "17 `words`".
     pub(crate) fn grew(&mut self, namespace: &Namespace, name: &str, words: &str) {
         if let Some(delta) = namespace.counters.get(name).filter(|delta| delta.change() > 0) {
-            self.counter(Plane::Counters, name, *delta, format!("{} {words}", delta.change()));
+            self.counter(EvidenceSource::Counters, name, *delta, format!("{} {words}", delta.change()));
         }
     }
 }
 
 impl Fact {
     /// Something seen that is no counter.
-    pub fn seen(plane: Plane, text: impl Into<String>) -> Self {
-        Fact { plane, text: text.into(), name: None, before: None, after: None }
+    pub fn seen(source: EvidenceSource, text: impl Into<String>) -> Self {
+        Fact { source, text: text.into(), name: None, before: None, after: None }
     }
 
     /// A counter that moved.
-    pub fn counter(plane: Plane, name: &str, delta: Delta, text: impl Into<String>) -> Self {
+    pub fn counter(source: EvidenceSource, name: &str, delta: Delta, text: impl Into<String>) -> Self {
         Fact {
-            plane,
+            source,
             text: text.into(),
             name: Some(name.to_owned()),
             before: Some(delta.before),

@@ -10,7 +10,7 @@ use weir_text::units::{bytes, count, percent};
 
 use crate::causes::{self, Cause};
 use crate::diagnosis::{Diagnosis, STRAY, UNEXPLAINED};
-use crate::evidence::{Plane, Sight};
+use crate::evidence::{EvidenceSource, Sight};
 use crate::finding::{Confidence, Finding, Severity};
 use weir_text::page::{Page, Tone};
 
@@ -44,7 +44,7 @@ pub fn render(diagnosis: &Diagnosis, place: &str, look: Terminal) -> String {
 fn verdict(diagnosis: &Diagnosis, told: usize) -> String {
     let lost = diagnosis.lost;
     let mut words = match (told, lost.packets) {
-        // Without that plane dropped packets are not counted.
+        // Without that evidence source dropped packets are not counted.
         (0, 0) if !sees_drops(diagnosis) => {
             "Nothing wrong found in what could be seen: dropped packets are not in sight.".to_owned()
         }
@@ -64,7 +64,7 @@ fn verdict(diagnosis: &Diagnosis, told: usize) -> String {
 }
 
 fn sees_drops(diagnosis: &Diagnosis) -> bool {
-    !matches!(diagnosis.evidence_sources.get(&Plane::Drops), None | Some(Sight::Blind(_)))
+    !matches!(diagnosis.evidence_sources.get(&EvidenceSource::Drops), None | Some(Sight::Blind(_)))
 }
 
 fn show(page: &mut Page, number: usize, finding: &Finding) {
@@ -102,9 +102,12 @@ fn show(page: &mut Page, number: usize, finding: &Finding) {
         Confidence::Low => Some("not sure"),
     };
     if let Some(sure) = sure {
-        let planes: Vec<_> = finding.missing.iter().map(|p| p.words()).collect();
-        let missing =
-            if planes.is_empty() { String::new() } else { format!("; not in sight: {}", planes.join(", ")) };
+        let sources: Vec<_> = finding.missing.iter().map(|p| p.words()).collect();
+        let missing = if sources.is_empty() {
+            String::new()
+        } else {
+            format!("; not in sight: {}", sources.join(", "))
+        };
         page.line(&format!("{sure}{missing}"), 3, Some(Tone::Faint));
     }
     for fix in &finding.fixes {
@@ -163,14 +166,14 @@ fn sight(page: &mut Page, diagnosis: &Diagnosis) {
         .collect();
     page.gap();
     page.line(&format!("looked at: {}", seen.join(", ")), 0, Some(Tone::Faint));
-    for (plane, sight) in &diagnosis.evidence_sources {
+    for (source, sight) in &diagnosis.evidence_sources {
         match sight {
             Sight::Seen => {}
             Sight::Partly(why) => {
-                page.line(&format!("partly: {}: {why}", plane.words()), 0, Some(Tone::Faint))
+                page.line(&format!("partly: {}: {why}", source.words()), 0, Some(Tone::Faint))
             }
             Sight::Blind(why) => {
-                page.line(&format!("not in sight: {}: {why}", plane.words()), 0, Some(Tone::Warning));
+                page.line(&format!("not in sight: {}: {why}", source.words()), 0, Some(Tone::Warning));
             }
         }
     }
@@ -290,8 +293,8 @@ mod tests {
     use crate::evidence::{Cost, Evidence};
 
     fn page(sight: Sight, cost: Cost) -> String {
-        let planes = [(Plane::Drops, sight)].into();
-        let diagnosis = diagnose(&Evidence { planes, cost, ..Evidence::default() });
+        let sources = [(EvidenceSource::Drops, sight)].into();
+        let diagnosis = diagnose(&Evidence { evidence_sources: sources, cost, ..Evidence::default() });
         render(&diagnosis, "here", Terminal { width: 200, color: false })
     }
 

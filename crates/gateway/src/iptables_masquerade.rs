@@ -18,7 +18,6 @@ pub struct Masquerade {
     /// Choose source ports at random, offset by a hash of the connection.
     pub random: bool,
     /// Choose source ports at random for each connection anew.
-    #[serde(alias = "random-fully")]
     pub fully_random: bool,
     /// Source ports that may be used for TCP and UDP, e.g. `"1024-65535"`; by default the kernel keeps the initiator's if it
     /// can.

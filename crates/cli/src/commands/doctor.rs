@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use weir_doctor::causes;
 use weir_doctor::collect::{OpenWindow, Options, Scope};
 use weir_doctor::diagnosis::{Diagnosis, UNEXPLAINED, diagnose};
-use weir_doctor::evidence::{Evidence, Plane, Sight};
+use weir_doctor::evidence::{Evidence, EvidenceSource, Sight};
 use weir_doctor::finding::Severity;
 use weir_doctor::{explain, explain_unexplained, list, render, since};
 use weir_sys::process::{Process, spawn};
@@ -118,7 +118,7 @@ fn look(args: &DoctorArgs, window: Duration, stop: &Stop) -> Result<Evidence, Fa
 fn steps(evidence: &Evidence) {
     let names: Vec<&str> = evidence.namespaces.iter().map(|n| n.name.as_str()).collect();
     talk::step(|| format!("read {} network namespaces: {}", names.len(), names.join(", ")));
-    for (source, sight) in &evidence.planes {
+    for (source, sight) in &evidence.evidence_sources {
         talk::step(|| match sight {
             Sight::Seen => format!("read {}", source.words()),
             Sight::Partly(why) => format!("read {} in part: {why}", source.words()),
@@ -179,12 +179,12 @@ fn called(name: &str) -> String {
 }
 
 /// Evidence sources by their names in the JSON.
-fn hidden(names: &[String]) -> Result<BTreeSet<Plane>, Failure> {
-    let plane = |name: &String| {
+fn hidden(names: &[String]) -> Result<BTreeSet<EvidenceSource>, Failure> {
+    let source = |name: &String| {
         serde_json::from_value(serde_json::Value::String(name.clone()))
             .map_err(|_| Failure::usage(format!("--hide {name}: unknown evidence source")))
     };
-    names.iter().map(plane).collect::<Result<Vec<_>, _>>().map(order::set)
+    names.iter().map(source).collect::<Result<Vec<_>, _>>().map(order::set)
 }
 
 fn stored(path: &Path) -> Result<Evidence, Failure> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use weir_doctor::collect::{OpenWindow, Options};
-use weir_doctor::evidence::{Cost, Evidence, Plane, Sight};
+use weir_doctor::evidence::{Cost, Evidence, EvidenceSource, Sight};
 use weir_stats::compare::{Comparison, compare_ratio};
 
 use crate::Result;
@@ -99,7 +99,7 @@ fn watched(gateway: &Gateway) -> Result<Watched> {
 }
 
 fn dropped_by_rule(evidence: &Evidence) -> Result<u64> {
-    match evidence.planes.get(&Plane::Drops) {
+    match evidence.evidence_sources.get(&EvidenceSource::Drops) {
         Some(Sight::Seen) => {}
         other => return Err(format!("drops are not in sight: {other:?}").into()),
     }

@@ -56,9 +56,9 @@ pub(crate) fn size() -> Result<()> {
         let gap = table.partial.as_deref().unwrap_or("all of them read");
         println!("{} connections in {name}: {gap}", table.count);
     }
-    for (plane, sight) in &evidence.planes {
+    for (source, sight) in &evidence.evidence_sources {
         if *sight != Sight::Seen {
-            println!("{plane:?}: {sight:?}");
+            println!("{source:?}: {sight:?}");
         }
     }
     if analysis_ms > MOST_MS || cost.memory_bytes > MOST_BYTES {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use weir_text::order;
 
-use crate::evidence::{DropGroup, Evidence, FastPath, Interface, Namespace, Plane, Sample, Tuple};
+use crate::evidence::{DropGroup, Evidence, EvidenceSource, FastPath, Interface, Namespace, Sample, Tuple};
 use crate::finding::{Claim, Confidence, Fact, Finding, Severity};
 
 /// Evidence with the questions that most causes have.
@@ -61,7 +61,7 @@ impl<'a> EvidenceView<'a> {
 
     /// True if drops were in sight.
     pub fn sees_drops(&self) -> bool {
-        self.evidence.sees(Plane::Drops)
+        self.evidence.sees(EvidenceSource::Drops)
     }
 
     /// Takes the drops of a namespace that `is_mine` selects. It never takes drops that every host has ([`is_noise`]).
@@ -93,9 +93,9 @@ impl<'a> EvidenceView<'a> {
         if taken.is_empty() { vec![self.counted(namespace, counter, packets)] } else { taken.claims.clone() }
     }
 
-    /// Planes among `wanted` that were not in sight, for [`Finding::missing`].
-    pub fn missing(&self, namespace: &Namespace, wanted: &[Plane]) -> Vec<Plane> {
-        let blind = |p: &Plane| !self.evidence.sees(*p) || namespace.blind.contains_key(p);
+    /// Evidence sources among `wanted` that were not in sight, for [`Finding::missing`].
+    pub fn missing(&self, namespace: &Namespace, wanted: &[EvidenceSource]) -> Vec<EvidenceSource> {
+        let blind = |p: &EvidenceSource| !self.evidence.sees(*p) || namespace.blind.contains_key(p);
         wanted.iter().copied().filter(blind).collect()
     }
 
@@ -154,7 +154,7 @@ impl Taken<'_> {
     pub(crate) fn example_as_fact(&self) -> Option<Fact> {
         let Tuple { source, destination, destination_port, .. } = self.example()?;
         let text = format!("for example from {source} to {destination} port {destination_port}");
-        Some(Fact::seen(Plane::Drops, text))
+        Some(Fact::seen(EvidenceSource::Drops, text))
     }
 
     /// The part of which the samples say yes: each group keeps the share that its samples have. A group without samples is kept

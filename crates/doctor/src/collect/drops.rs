@@ -28,7 +28,7 @@ use weir_bpf::{Attached, Btf, Loader, Object, ProgramFd, RunStatistics, count_ru
 use weir_sys::ProcRoot;
 
 use super::{Options, hidden};
-use crate::evidence::{Evidence, Plane, Sight};
+use crate::evidence::{Evidence, EvidenceSource, Sight};
 use shared::{WEIR_NOWHERE, WeirWatch};
 
 /// The code that `cargo build` made of `bpf/*.bpf.c`.
@@ -112,15 +112,15 @@ impl Running {
 
 impl Tracer {
     /// Attaches them. A program that could not be attached is blind, with the reason, and the rest works.
-    pub(super) fn begin(options: &Options, planes: &mut BTreeMap<Plane, Sight>) -> Self {
-        Self::with_room(options, planes, Room::of(possible_cpus()))
+    pub(super) fn begin(options: &Options, sources: &mut BTreeMap<EvidenceSource, Sight>) -> Self {
+        Self::with_room(options, sources, Room::of(possible_cpus()))
     }
 
-    fn with_room(options: &Options, planes: &mut BTreeMap<Plane, Sight>, room: Room) -> Self {
+    fn with_room(options: &Options, sources: &mut BTreeMap<EvidenceSource, Sight>, room: Room) -> Self {
         let root = options.root.clone();
         let btf = Btf::read(&root.path(TYPES));
-        let mut look = |plane, start: &dyn Fn() -> Result<(Running, Sight), String>| {
-            let (running, sight) = if options.hidden.contains(&plane) {
+        let mut look = |source, start: &dyn Fn() -> Result<(Running, Sight), String>| {
+            let (running, sight) = if options.hidden.contains(&source) {
                 (None, hidden())
             } else {
                 match start() {
@@ -128,14 +128,14 @@ impl Tracer {
                     Err(why) => (None, Sight::Blind(why)),
                 }
             };
-            planes.insert(plane, sight);
+            sources.insert(source, sight);
             running
         };
-        let drops = look(Plane::Drops, &|| match &btf {
+        let drops = look(EvidenceSource::Drops, &|| match &btf {
             Ok(btf) => groups::begin(btf, room),
             Err(missing) => format::begin(&root, room, &missing.to_string()),
         });
-        let flows = look(Plane::Flows, &|| match &btf {
+        let flows = look(EvidenceSource::Flows, &|| match &btf {
             Ok(btf) => flows::begin(btf, room),
             Err(missing) => Err(without_types(&missing.to_string())),
         });
@@ -154,11 +154,11 @@ impl Tracer {
         let timed = self.timed(evidence);
         if let Some(running) = &self.drops {
             let read = groups::read(&running.object, self.btf.as_ref(), &self.root, evidence);
-            or_blind(read, Plane::Drops, evidence);
+            or_blind(read, EvidenceSource::Drops, evidence);
         }
         if let Some(running) = &self.flows {
             let read = flows::read(&running.object, evidence);
-            or_blind(read, Plane::Flows, evidence);
+            or_blind(read, EvidenceSource::Flows, evidence);
         }
         let packets: u64 = evidence.drops.iter().map(|d| d.packets).sum();
         let runs = packets + evidence.flows.iter().map(|f| f.times).sum::<u64>();
@@ -204,9 +204,9 @@ pub(super) fn stop_later(counting: OwnedFd, programs: Vec<Arc<[ProgramFd]>>) -> 
     std::thread::Builder::new().name("bpf-time".into()).spawn(wait).map(drop)
 }
 
-fn or_blind(read: Result<(), weir_bpf::Error>, plane: Plane, evidence: &mut Evidence) {
+fn or_blind(read: Result<(), weir_bpf::Error>, source: EvidenceSource, evidence: &mut Evidence) {
     if let Err(e) = read {
-        evidence.planes.insert(plane, Sight::Blind(e.to_string()));
+        evidence.evidence_sources.insert(source, Sight::Blind(e.to_string()));
     }
 }
 

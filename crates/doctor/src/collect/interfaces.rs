@@ -12,7 +12,9 @@ use weir_sys::{NetNs, ProcRoot, Result};
 use weir_text::order;
 
 use super::Found;
-use crate::evidence::{BpfProgram, Delta, Interface, Namespace, Plane, Qdisc, TcFilter, counters_since};
+use crate::evidence::{
+    BpfProgram, Delta, EvidenceSource, Interface, Namespace, Qdisc, TcFilter, counters_since,
+};
 
 /// Times that a list is asked for again because it changed while it was read.
 const TRIES: usize = 5;
@@ -20,22 +22,26 @@ const TRIES: usize = 5;
 /// Receive queues of which the cores for Receive Packet Steering are read.
 const MOST_QUEUES: u32 = 256;
 
-/// Planes that hang on interfaces and may be blind by themselves, with the reason.
-type Unseen = BTreeMap<Plane, String>;
+/// Evidence sources that hang on interfaces and may be blind by themselves, with the reason.
+type Unseen = BTreeMap<EvidenceSource, String>;
 
-/// Reads the interfaces of the calling thread's namespace. It adds planes that it could not see to `unseen`, and skips planes in
+/// Reads the interfaces of the calling thread's namespace. It adds evidence sources that it could not see to `unseen`, and skips evidence sources in
 /// `hidden`.
-pub(super) fn read(root: &ProcRoot, hidden: &BTreeSet<Plane>, unseen: &mut Unseen) -> Result<Vec<Interface>> {
+pub(super) fn read(
+    root: &ProcRoot,
+    hidden: &BTreeSet<EvidenceSource>,
+    unseen: &mut Unseen,
+) -> Result<Vec<Interface>> {
     let mut net = Rtnetlink::open()?;
     let own = NetNs::current()?.inode()?;
     let links = again(|| net.links())?;
     let mut interfaces: Vec<Interface> = links.iter().map(|l| described(l, own)).collect();
-    if !hidden.contains(&Plane::Qdiscs)
+    if !hidden.contains(&EvidenceSource::Qdiscs)
         && let Err(e) = disciplines(&mut net, &mut interfaces)
     {
-        unseen.insert(Plane::Qdiscs, e.to_string());
+        unseen.insert(EvidenceSource::Qdiscs, e.to_string());
     }
-    if !hidden.contains(&Plane::Programs) {
+    if !hidden.contains(&EvidenceSource::Programs) {
         programs(&links, &mut interfaces, unseen);
     }
     let ethtool = Ethtool::open()?;
@@ -164,7 +170,7 @@ fn programs(links: &[Link], interfaces: &mut [Interface], unseen: &mut Unseen) {
             .entry(id)
             .or_insert_with(|| {
                 weir_bpf::program_name(id).unwrap_or_else(|e| {
-                    unseen.insert(Plane::Programs, e.to_string());
+                    unseen.insert(EvidenceSource::Programs, e.to_string());
                     otherwise.to_owned()
                 })
             })
@@ -201,7 +207,7 @@ fn programs(links: &[Link], interfaces: &mut [Interface], unseen: &mut Unseen) {
                 // One that went away meanwhile has no programs either.
                 Err(e) if e.raw_os_error() == Some(libc::ENODEV) => {}
                 Err(e) => {
-                    unseen.insert(Plane::Programs, e.to_string());
+                    unseen.insert(EvidenceSource::Programs, e.to_string());
                     ask_tcx = false;
                 }
             }
@@ -210,14 +216,19 @@ fn programs(links: &[Link], interfaces: &mut [Interface], unseen: &mut Unseen) {
 }
 
 /// Reads the driver's data.
-fn driver(ethtool: &Ethtool, interface: &mut Interface, hidden: &BTreeSet<Plane>, unseen: &mut Unseen) {
+fn driver(
+    ethtool: &Ethtool,
+    interface: &mut Interface,
+    hidden: &BTreeSet<EvidenceSource>,
+    unseen: &mut Unseen,
+) {
     let name = interface.name.clone();
     interface.driver = ethtool.driver(&name).unwrap_or_default();
     interface.features = ethtool.features(&name).unwrap_or_default();
     let rings = ethtool.rings(&name).ok().flatten();
     interface.rx_ring = rings.filter(|r| r.rx > 0).map(|r| (r.rx, r.rx_most));
     interface.channels = ethtool.channels(&name).ok().flatten().map(|c| (c.rx, c.rx_most));
-    if hidden.contains(&Plane::Driver) || interface.kind == "bridge" || name == "lo" {
+    if hidden.contains(&EvidenceSource::Driver) || interface.kind == "bridge" || name == "lo" {
         return;
     }
     match ethtool.counters(&name) {
@@ -227,7 +238,7 @@ fn driver(ethtool: &Ethtool, interface: &mut Interface, hidden: &BTreeSet<Plane>
         // It went away, or was renamed, since the list was made.
         Err(e) if e.raw_os_error() == Some(libc::ENODEV) => {}
         Err(e) => {
-            unseen.insert(Plane::Driver, e.to_string());
+            unseen.insert(EvidenceSource::Driver, e.to_string());
         }
     }
 }

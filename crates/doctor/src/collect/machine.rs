@@ -15,7 +15,7 @@ use weir_sys::{NetNs, ProcRoot, sysctl};
 use weir_text::order;
 
 use super::{Options, hidden};
-use crate::evidence::{Cost, Counters, Delta, Machine, Plane, Sight, counters_since};
+use crate::evidence::{Cost, Counters, Delta, EvidenceSource, Machine, Sight, counters_since};
 use log::Log;
 
 /// Global settings that a cause asks for.
@@ -72,29 +72,33 @@ pub(super) struct Looking {
 }
 
 /// Reads it for the first time.
-pub(super) fn begin(options: &Options, planes: &mut BTreeMap<Plane, Sight>) -> Looking {
+pub(super) fn begin(options: &Options, sources: &mut BTreeMap<EvidenceSource, Sight>) -> Looking {
     let cpu = process_cpu_time();
     let log = match Log::begin(&options.root) {
-        _ if options.hidden.contains(&Plane::Log) => {
-            planes.insert(Plane::Log, hidden());
+        _ if options.hidden.contains(&EvidenceSource::Log) => {
+            sources.insert(EvidenceSource::Log, hidden());
             None
         }
         Ok(log) => {
-            planes.insert(Plane::Log, Sight::Seen);
+            sources.insert(EvidenceSource::Log, Sight::Seen);
             Some(log)
         }
         Err(e) => {
-            planes.insert(Plane::Log, Sight::Blind(e.to_string()));
+            sources.insert(EvidenceSource::Log, Sight::Blind(e.to_string()));
             None
         }
     };
-    Looking { earlier: read(options, planes), log, cpu }
+    Looking { earlier: read(options, sources), log, cpu }
 }
 
 impl Looking {
     /// Reads it again: what counts up is the growth since then.
-    pub(super) fn end(&mut self, options: &Options, planes: &mut BTreeMap<Plane, Sight>) -> Machine {
-        let mut now = read(options, planes);
+    pub(super) fn end(
+        &mut self,
+        options: &Options,
+        sources: &mut BTreeMap<EvidenceSource, Sight>,
+    ) -> Machine {
+        let mut now = read(options, sources);
         let earlier = &self.earlier;
         counters_since(&mut now.counters, &earlier.counters);
         counters_since(&mut now.pressure_us, &earlier.pressure_us);
@@ -104,8 +108,8 @@ impl Looking {
         if let Some(log) = &mut self.log {
             match log.end(&mut now) {
                 Ok(None) => {}
-                Ok(Some(gap)) => _ = planes.insert(Plane::Log, Sight::Partly(gap)),
-                Err(e) => _ = planes.insert(Plane::Log, Sight::Blind(e.to_string())),
+                Ok(Some(gap)) => _ = sources.insert(EvidenceSource::Log, Sight::Partly(gap)),
+                Err(e) => _ = sources.insert(EvidenceSource::Log, Sight::Blind(e.to_string())),
             }
         }
         now
@@ -124,27 +128,27 @@ impl Looking {
 }
 
 /// The machine now.
-fn read(options: &Options, planes: &mut BTreeMap<Plane, Sight>) -> Machine {
+fn read(options: &Options, sources: &mut BTreeMap<EvidenceSource, Sight>) -> Machine {
     let root = &options.root;
     let kernel = root.read_optional("proc/sys/kernel/osrelease").unwrap_or_default();
     let mut machine = Machine { kernel, ..Machine::default() };
     (machine.settings, machine.counters) = global(root);
-    let mut look = |plane: Plane, read: &mut dyn FnMut() -> Sight| {
-        let sight = if options.hidden.contains(&plane) { hidden() } else { read() };
+    let mut look = |source: EvidenceSource, read: &mut dyn FnMut() -> Sight| {
+        let sight = if options.hidden.contains(&source) { hidden() } else { read() };
         // A counter that was not in sight at the beginning stays so: half of it says nothing.
-        let blind = matches!(planes.get(&plane), Some(Sight::Blind(_)));
+        let blind = matches!(sources.get(&source), Some(Sight::Blind(_)));
         if !blind {
-            planes.insert(plane, sight);
+            sources.insert(source, sight);
         }
     };
-    look(Plane::Cores, &mut || match cores::read(root) {
+    look(EvidenceSource::Cores, &mut || match cores::read(root) {
         Ok((cores, sight)) => {
             machine.cores = cores;
             sight
         }
         Err(e) => Sight::Blind(e.to_string()),
     });
-    look(Plane::Pressure, &mut || {
+    look(EvidenceSource::Pressure, &mut || {
         machine.pressure_us = pressure(root);
         machine.memory_bytes = memory(root);
         machine.memory_events = memory_events(root);

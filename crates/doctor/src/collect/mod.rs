@@ -1,6 +1,6 @@
 //! Reads the evidence: once at the beginning of the window what counts up, at its end the same again and all that is as it is.
 //!
-//! Every collector stands alone: one that fails makes its plane blind, with the reason, and stops nothing else. Nothing is
+//! Every collector stands alone: one that fails makes its evidence source blind, with the reason, and stops nothing else. Nothing is
 //! changed and no module is loaded on purpose.
 
 mod connections;
@@ -24,7 +24,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use weir_sys::{NetNs, ProcRoot};
 use weir_text::order;
 
-use crate::evidence::{DropGroup, Evidence, FastPath, FlowEvent, Namespace, Plane, Sight, Tuple, VERSION};
+use crate::evidence::{
+    DropGroup, Evidence, EvidenceSource, FastPath, FlowEvent, Namespace, Sight, Tuple, VERSION,
+};
 
 pub(crate) use connections::is_private;
 pub(crate) use machine::is_of_machine;
@@ -73,8 +75,8 @@ pub struct Options {
     pub scope: Scope,
     /// The folder of `proc` and `sys`.
     pub root: ProcRoot,
-    /// Planes that are not to be looked at, e.g. to see what remains without them.
-    pub hidden: BTreeSet<Plane>,
+    /// Evidence sources that are not to be looked at, e.g. to see what remains without them.
+    pub hidden: BTreeSet<EvidenceSource>,
 }
 
 /// A window that has begun.
@@ -88,7 +90,7 @@ pub struct OpenWindow {
     machine: machine::Looking,
     tracer: drops::Tracer,
     transit: transit::Watches,
-    planes: BTreeMap<Plane, Sight>,
+    sources: BTreeMap<EvidenceSource, Sight>,
 }
 
 impl OpenWindow {
@@ -97,26 +99,26 @@ impl OpenWindow {
     /// # Errors
     /// If the namespaces cannot be listed.
     pub fn begin(options: Options) -> weir_sys::Result<Self> {
-        let mut planes = BTreeMap::new();
+        let mut sources = BTreeMap::new();
         let found = namespaces::find(&options.root, &options.scope)?;
-        let tracer = drops::Tracer::begin(&options, &mut planes);
-        let machine = machine::begin(&options, &mut planes);
+        let tracer = drops::Tracer::begin(&options, &mut sources);
+        let machine = machine::begin(&options, &mut sources);
         let read = |found: Found| {
             let namespace = first(&options, &found);
             (found, namespace)
         };
         let mut namespaces: Vec<_> = found.into_iter().map(read).collect();
         let mut listeners = Vec::new();
-        if !options.hidden.contains(&Plane::Neighbours) {
+        if !options.hidden.contains(&EvidenceSource::Neighbours) {
             listeners.extend(namespaces.iter().map(|(found, _)| neighbours::Listener::begin(found)));
         }
-        let transit = if options.hidden.contains(&Plane::Transit) {
+        let transit = if options.hidden.contains(&EvidenceSource::Transit) {
             transit::Watches::default()
         } else {
             transit::Watches::begin(&mut namespaces)
         };
         let began = Instant::now();
-        Ok(OpenWindow { began, namespaces, listeners, machine, tracer, transit, planes, options })
+        Ok(OpenWindow { began, namespaces, listeners, machine, tracer, transit, sources, options })
     }
 
     /// How long it has been open.
@@ -131,7 +133,7 @@ impl OpenWindow {
             version: VERSION,
             window_s: (ended - self.began).as_secs_f64(),
             ended_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64),
-            planes: self.planes,
+            evidence_sources: self.sources,
             ..Evidence::default()
         };
         self.tracer.end(&mut evidence);
@@ -142,20 +144,21 @@ impl OpenWindow {
             evidence.drops.retain(|d| inside.contains(&d.namespace));
             evidence.flows.retain(|f| inside.contains(&f.namespace));
         }
-        evidence.machine = self.machine.end(&self.options, &mut evidence.planes);
+        evidence.machine = self.machine.end(&self.options, &mut evidence.evidence_sources);
         let tables =
             connections::Common::new(self.namespaces.iter().map(|(_, earlier)| tracked(earlier)).sum());
         let mut all = Vec::new();
         for (found, earlier) in self.namespaces {
-            let watched = earlier.blind.get(&Plane::Transit).cloned().map(Err).or(passed.remove(&found.id));
+            let watched =
+                earlier.blind.get(&EvidenceSource::Transit).cloned().map(Err).or(passed.remove(&found.id));
             let mut namespace = last(&self.options, &found, earlier, &evidence, &tables);
             match watched {
                 Some(Ok(transit)) => namespace.transit = Some(transit),
-                Some(Err(why)) => _ = namespace.blind.entry(Plane::Transit).or_insert(why),
-                None if self.options.hidden.contains(&Plane::Transit) => {}
-                None => {
-                    namespace.blind.extend(transit::unwatched(&namespace).map(|why| (Plane::Transit, why)))
-                }
+                Some(Err(why)) => _ = namespace.blind.entry(EvidenceSource::Transit).or_insert(why),
+                None if self.options.hidden.contains(&EvidenceSource::Transit) => {}
+                None => namespace
+                    .blind
+                    .extend(transit::unwatched(&namespace).map(|why| (EvidenceSource::Transit, why))),
             }
             evidence.namespaces.push(namespace);
             all.push(found);
@@ -164,7 +167,7 @@ impl OpenWindow {
         for (namespace, listener) in evidence.namespaces.iter_mut().zip(self.listeners) {
             listener.end(namespace);
         }
-        sum_up(&mut evidence.planes, &evidence.namespaces, &self.options.hidden);
+        sum_up(&mut evidence.evidence_sources, &evidence.namespaces, &self.options.hidden);
         latecomers(&self.options, &mut evidence);
         evidence.cost.analysis_ms = ended.elapsed().as_secs_f64() * 1e3;
         self.machine.own_cost(&self.options.root, &mut evidence.cost);
@@ -180,7 +183,7 @@ fn latecomers(options: &Options, evidence: &mut Evidence) {
     let late = order::set(counted.filter(|id| !known.contains(id)));
     for (id, name) in namespaces::late(&options.root, &late) {
         let why = "it was not in sight when the window began";
-        let blind = weir_text::order::map(OF_NAMESPACES.iter().map(|plane| (*plane, why.to_owned())));
+        let blind = weir_text::order::map(OF_NAMESPACES.iter().map(|source| (*source, why.to_owned())));
         evidence.namespaces.push(Namespace { id, name, blind, ..Namespace::default() });
     }
 }
@@ -189,35 +192,39 @@ fn hidden() -> Sight {
     Sight::Blind("it was asked not to be looked at".into())
 }
 
-/// Planes that every namespace has for itself.
-const OF_NAMESPACES: &[Plane] = &[
-    Plane::Counters,
-    Plane::Interfaces,
-    Plane::Driver,
-    Plane::Qdiscs,
-    Plane::Programs,
-    Plane::ConntrackStatistics,
-    Plane::Connections,
-    Plane::Rules,
-    Plane::Sockets,
-    Plane::Neighbours,
-    Plane::Routes,
-    Plane::Settings,
-    Plane::FastPath,
-    Plane::Transit,
+/// Evidence sources that every namespace has for itself.
+const OF_NAMESPACES: &[EvidenceSource] = &[
+    EvidenceSource::Counters,
+    EvidenceSource::Interfaces,
+    EvidenceSource::Driver,
+    EvidenceSource::Qdiscs,
+    EvidenceSource::Programs,
+    EvidenceSource::ConntrackStatistics,
+    EvidenceSource::Connections,
+    EvidenceSource::Rules,
+    EvidenceSource::Sockets,
+    EvidenceSource::Neighbours,
+    EvidenceSource::Routes,
+    EvidenceSource::Settings,
+    EvidenceSource::FastPath,
+    EvidenceSource::Transit,
 ];
 
-/// Says of a plane that it was blind where no namespace had it, and partly where some had not.
-fn sum_up(planes: &mut BTreeMap<Plane, Sight>, namespaces: &[Namespace], hide: &BTreeSet<Plane>) {
-    for plane in OF_NAMESPACES {
-        let blind: Vec<&Namespace> = namespaces.iter().filter(|n| n.blind.contains_key(plane)).collect();
+/// Says of an evidence source that it was blind where no namespace had it, and partly where some had not.
+fn sum_up(
+    sources: &mut BTreeMap<EvidenceSource, Sight>,
+    namespaces: &[Namespace],
+    hide: &BTreeSet<EvidenceSource>,
+) {
+    for source in OF_NAMESPACES {
+        let blind: Vec<&Namespace> = namespaces.iter().filter(|n| n.blind.contains_key(source)).collect();
         let sight = match blind.first() {
-            _ if hide.contains(plane) => hidden(),
+            _ if hide.contains(source) => hidden(),
             None => Sight::Seen,
-            Some(first) if blind.len() == namespaces.len() => Sight::Blind(first.blind[plane].clone()),
-            Some(first) => Sight::Partly(format!("not in {}: {}", first.name, first.blind[plane])),
+            Some(first) if blind.len() == namespaces.len() => Sight::Blind(first.blind[source].clone()),
+            Some(first) => Sight::Partly(format!("not in {}: {}", first.name, first.blind[source])),
         };
-        planes.insert(*plane, sight);
+        sources.insert(*source, sight);
     }
 }
 
@@ -226,7 +233,8 @@ fn first(options: &Options, found: &Found) -> Namespace {
     let mut namespace = named(found);
     enter(options, found, &mut namespace, &|inside| {
         counted(options, inside);
-        inside.sockets = keep(options, &mut inside.blind, Plane::Sockets, || sockets::begin(&options.root));
+        inside.sockets =
+            keep(options, &mut inside.blind, EvidenceSource::Sockets, || sockets::begin(&options.root));
         inside.fastpath = accelerated(options, inside);
     });
     namespace
@@ -245,12 +253,12 @@ fn last(
     enter(options, found, &mut now, &|inside| {
         counted(options, inside);
         let read = || sockets::end(&options.root, earlier.sockets.as_ref(), &asked);
-        if let Some((sockets, missing)) = keep(options, &mut inside.blind, Plane::Sockets, read) {
+        if let Some((sockets, missing)) = keep(options, &mut inside.blind, EvidenceSource::Sockets, read) {
             inside.sockets = Some(sockets);
-            inside.blind.extend(missing.map(|why| (Plane::Sockets, why)));
+            inside.blind.extend(missing.map(|why| (EvidenceSource::Sockets, why)));
         }
         let read = || connections::read(&options.root, &asked, tables, tracked(&earlier));
-        inside.connections = keep(options, &mut inside.blind, Plane::Connections, read).flatten();
+        inside.connections = keep(options, &mut inside.blind, EvidenceSource::Connections, read).flatten();
         inside.fastpath = accelerated(options, inside);
         if let Some(now) = &mut inside.fastpath {
             fastpath::since(now, earlier.fastpath.as_ref());
@@ -281,26 +289,26 @@ fn enter(
 ) {
     let result = found.inside(|| read(namespace));
     if let Err(e) = result {
-        for plane in OF_NAMESPACES {
-            namespace.blind.insert(*plane, e.to_string());
+        for source in OF_NAMESPACES {
+            namespace.blind.insert(*source, e.to_string());
         }
     }
-    for plane in &options.hidden {
-        namespace.blind.insert(*plane, "it was asked not to be looked at".into());
+    for source in &options.hidden {
+        namespace.blind.insert(*source, "it was asked not to be looked at".into());
     }
 }
 
 /// Keeps what a collector returns, or why it returned nothing.
 fn keep<T>(
     options: &Options,
-    blind: &mut BTreeMap<Plane, String>,
-    plane: Plane,
+    blind: &mut BTreeMap<EvidenceSource, String>,
+    source: EvidenceSource,
     read: impl FnOnce() -> weir_sys::Result<T>,
 ) -> Option<T> {
-    if options.hidden.contains(&plane) {
+    if options.hidden.contains(&source) {
         return None;
     }
-    read().map_err(|e| blind.insert(plane, why(&e))).ok()
+    read().map_err(|e| blind.insert(source, why(&e))).ok()
 }
 
 /// The obstacle of a collector, and its remedy.
@@ -317,24 +325,27 @@ fn why(error: &weir_sys::Error) -> String {
 fn counted(options: &Options, inside: &mut Namespace) {
     let root = &options.root;
     let Namespace { blind, counters, gauges, .. } = inside;
-    if let Some((read, levels)) = keep(options, blind, Plane::Counters, || counters::protocols(root)) {
+    if let Some((read, levels)) = keep(options, blind, EvidenceSource::Counters, || counters::protocols(root))
+    {
         counters.extend(read);
         gauges.extend(levels);
     }
-    if let Some(read) = keep(options, blind, Plane::ConntrackStatistics, || counters::conntrack(root)) {
+    if let Some(read) =
+        keep(options, blind, EvidenceSource::ConntrackStatistics, || counters::conntrack(root))
+    {
         counters.extend(read);
     }
     let mut unseen = BTreeMap::new();
     let read = || interfaces::read(root, &options.hidden, &mut unseen);
-    let interfaces = keep(options, blind, Plane::Interfaces, read);
+    let interfaces = keep(options, blind, EvidenceSource::Interfaces, read);
     blind.extend(unseen);
-    let rules = keep(options, blind, Plane::Rules, || rules::read(root));
+    let rules = keep(options, blind, EvidenceSource::Rules, || rules::read(root));
     inside.interfaces = interfaces.unwrap_or_default();
     inside.rules = rules;
 }
 
 fn accelerated(options: &Options, inside: &mut Namespace) -> Option<FastPath> {
-    keep(options, &mut inside.blind, Plane::FastPath, || fastpath::read(&options.root)).flatten()
+    keep(options, &mut inside.blind, EvidenceSource::FastPath, || fastpath::read(&options.root)).flatten()
 }
 
 /// The questions about a namespace because of the packets lost in it.
@@ -363,9 +374,9 @@ impl<'a> Asked<'a> {
 fn standing(options: &Options, inside: &mut Namespace, asked: &Asked<'_>) {
     let root = &options.root;
     let blind = &mut inside.blind;
-    inside.neighbours = keep(options, blind, Plane::Neighbours, neighbours::read);
-    inside.routes = keep(options, blind, Plane::Routes, || routes::read(asked));
+    inside.neighbours = keep(options, blind, EvidenceSource::Neighbours, neighbours::read);
+    inside.routes = keep(options, blind, EvidenceSource::Routes, || routes::read(asked));
     let interfaces: Vec<&str> = inside.interfaces.iter().map(|i| i.name.as_str()).collect();
-    let settings = keep(options, blind, Plane::Settings, || settings::read(root, &interfaces));
+    let settings = keep(options, blind, EvidenceSource::Settings, || settings::read(root, &interfaces));
     inside.settings = settings.unwrap_or_default();
 }

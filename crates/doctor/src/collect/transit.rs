@@ -10,7 +10,7 @@ use weir_flows::{Error, FlowCounts, NotTracked, Watch, forwarding};
 use weir_text::order;
 
 use super::namespaces::Found;
-use crate::evidence::{Cost, Namespace, Plane, Transit};
+use crate::evidence::{Cost, EvidenceSource, Namespace, Transit};
 
 /// Flows that are tracked in all namespaces together, and in one: 2.4 kB each.
 const FLOWS: u32 = 16_384;
@@ -67,7 +67,7 @@ impl Watches {
             };
             match begun {
                 Ok(watch) => watches.extend(watch.map(|watch| (found.id, watch))),
-                Err(e) => _ = namespace.blind.insert(Plane::Transit, e.to_string()),
+                Err(e) => _ = namespace.blind.insert(EvidenceSource::Transit, e.to_string()),
             }
         }
         let timed = !watches.is_empty() && time_some_runs(&watches).is_some();

@@ -1,7 +1,7 @@
 //! The evidence of a host in a window. Plain values: a stored [`Evidence`] is as good as a fresh one.
 //!
 //! A collector fills one part, in one file of [`crate::collect`]. It names the parts that it could not see in
-//! [`Evidence::planes`] or [`Namespace::blind`]; any other empty part means "looked, and nothing was there".
+//! [`Evidence::evidence_sources`] or [`Namespace::blind`]; any other empty part means "looked, and nothing was there".
 
 mod connections;
 mod drops;
@@ -48,9 +48,8 @@ pub struct Evidence {
     pub window_s: f64,
     /// Its end, seconds since 1970, UTC.
     pub ended_unix_s: i64,
-    /// Which evidence sources were in sight, of the machine as a whole. Files of earlier versions call them planes.
-    #[serde(rename = "evidence_sources", alias = "planes")]
-    pub planes: BTreeMap<Plane, Sight>,
+    /// Which evidence sources were in sight, of the machine as a whole.
+    pub evidence_sources: BTreeMap<EvidenceSource, Sight>,
     /// Evidence that belongs to no namespace.
     pub machine: Machine,
     /// The namespaces looked at.
@@ -67,7 +66,7 @@ weir_text::listed! {
     /// A source of evidence that may be missing by itself.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
     #[serde(rename_all = "kebab-case")]
-    pub enum Plane {
+    pub enum EvidenceSource {
         /// Protocol counters (snmp, netstat, snmp6) and gauges.
         Counters = "protocol counters",
         /// Interfaces: counters, features, addresses.
@@ -109,7 +108,7 @@ weir_text::listed! {
     }
 }
 
-/// Whether a plane was in sight.
+/// Whether an evidence source was in sight.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "sight", content = "why")]
 pub enum Sight {
@@ -207,8 +206,8 @@ pub struct Namespace {
     /// TCP that passed through, where packets are forwarded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transit: Option<Transit>,
-    /// Planes that were not in sight here though they were elsewhere, and why.
-    pub blind: BTreeMap<Plane, String>,
+    /// Evidence sources that were not in sight here though they were elsewhere, and why.
+    pub blind: BTreeMap<EvidenceSource, String>,
 }
 
 impl Namespace {
@@ -258,9 +257,9 @@ pub struct Cost {
 }
 
 impl Evidence {
-    /// True if a plane was in sight, at least partly.
-    pub fn sees(&self, plane: Plane) -> bool {
-        !matches!(self.planes.get(&plane), None | Some(Sight::Blind(_)))
+    /// True if an evidence source was in sight, at least partly.
+    pub fn sees(&self, source: EvidenceSource) -> bool {
+        !matches!(self.evidence_sources.get(&source), None | Some(Sight::Blind(_)))
     }
 
     /// The namespace of that inode.
@@ -306,13 +305,15 @@ mod tests {
     #[test]
     fn evidence_survives_storage() {
         let mut evidence = Evidence { version: VERSION, window_s: 10.0, ..Default::default() };
-        evidence.planes.insert(Plane::Drops, Sight::Blind("no BTF".into()));
-        evidence.planes.insert(Plane::Counters, Sight::Seen);
+        evidence.evidence_sources.insert(EvidenceSource::Drops, Sight::Blind("no BTF".into()));
+        evidence.evidence_sources.insert(EvidenceSource::Counters, Sight::Seen);
         evidence.namespaces.push(Namespace { id: 1, name: "host".into(), ..Default::default() });
         let text = serde_json::to_string(&evidence).unwrap();
         assert_eq!(serde_json::from_str::<Evidence>(&text).unwrap(), evidence);
         assert!(
-            !evidence.sees(Plane::Drops) && !evidence.sees(Plane::Rules) && evidence.sees(Plane::Counters)
+            !evidence.sees(EvidenceSource::Drops)
+                && !evidence.sees(EvidenceSource::Rules)
+                && evidence.sees(EvidenceSource::Counters)
         );
     }
 }

@@ -6,7 +6,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::tests::{balance, finding, host};
 use super::*;
-use crate::evidence::Plane;
+use crate::evidence::EvidenceSource;
 use crate::finding::Finding;
 
 const DRAWS: u64 = 2000;
@@ -61,8 +61,8 @@ fn draw(random: &mut ChaCha8Rng) -> Diagnosis {
             balance(place, lost + random.random_range(2_000..200_000), lost)
         })
         .collect();
-    for plane in &Plane::ALL {
-        host.evidence_sources.insert(*plane, Sight::Seen);
+    for source in &EvidenceSource::ALL {
+        host.evidence_sources.insert(*source, Sight::Seen);
     }
     host
 }
@@ -123,8 +123,8 @@ fn impair(random: &mut ChaCha8Rng, how: Impairment, before: &Diagnosis, now: &mu
             cut(&mut now.balance[at], left);
         }
         Impairment::Blind => {
-            let plane = *Plane::ALL.choose(random).unwrap();
-            now.evidence_sources.insert(plane, Sight::Blind("gone".into()));
+            let source = *EvidenceSource::ALL.choose(random).unwrap();
+            now.evidence_sources.insert(source, Sight::Blind("gone".into()));
         }
         Impairment::RaiseSeverity => {
             let low = |f: &&mut Finding| f.severity < Severity::Critical;

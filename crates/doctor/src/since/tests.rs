@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::diagnosis::{Balance, Lost};
-use crate::evidence::{Cost, Plane};
+use crate::evidence::{Cost, EvidenceSource};
 use crate::finding::{Confidence, Finding};
 
 const WINDOW_S: f64 = 10.0;
@@ -51,8 +51,11 @@ pub(super) fn host(findings: Vec<Finding>) -> Diagnosis {
         findings,
         lost: Lost { packets: lost, explained: lost, harmless: 0 },
         balance: vec![balance("a", 20_000, lost)],
-        evidence_sources: [(Plane::Drops, Sight::Seen), (Plane::Rules, Sight::Partly("not in b".into()))]
-            .into(),
+        evidence_sources: [
+            (EvidenceSource::Drops, Sight::Seen),
+            (EvidenceSource::Rules, Sight::Partly("not in b".into())),
+        ]
+        .into(),
         cost: Cost::default(),
         since: None,
     }
@@ -253,21 +256,24 @@ fn a_greater_share_of_loss_is_never_better() {
 fn less_evidence_is_not_comparable_and_named() {
     use SinceVerdict::{Better, NotComparable};
     let before = host(vec![rule(2000)]);
-    let sight = |plane, sight: Option<Sight>| {
+    let sight = |source, sight: Option<Sight>| {
         move |d: &mut Diagnosis| match sight {
-            Some(sight) => _ = d.evidence_sources.insert(plane, sight),
-            None => _ = d.evidence_sources.remove(&plane),
+            Some(sight) => _ = d.evidence_sources.insert(source, sight),
+            None => _ = d.evidence_sources.remove(&source),
         }
     };
     let blind = Some(Sight::Blind("this needs root".into()));
     for (change, words) in [
-        (sight(Plane::Drops, blind.clone()), "dropped packets is no longer in sight: this needs root"),
-        (sight(Plane::Drops, None), "dropped packets is no longer in sight"),
         (
-            sight(Plane::Drops, Some(Sight::Partly("a gap".into()))),
+            sight(EvidenceSource::Drops, blind.clone()),
+            "dropped packets is no longer in sight: this needs root",
+        ),
+        (sight(EvidenceSource::Drops, None), "dropped packets is no longer in sight"),
+        (
+            sight(EvidenceSource::Drops, Some(Sight::Partly("a gap".into()))),
             "dropped packets is in sight only in part now: a gap",
         ),
-        (sight(Plane::Rules, blind), "rules is no longer in sight"),
+        (sight(EvidenceSource::Rules, blind), "rules is no longer in sight"),
     ] {
         let now = later(change, vec![small_segments(Severity::Critical, 1.0)]);
         expect(&before, &now, NotComparable, words);
@@ -280,7 +286,7 @@ fn less_evidence_is_not_comparable_and_named() {
     );
     expect(&before, &later(|d| d.window_s = 9.99, vec![]), Better, "");
     expect(&before, &later(|d| d.ended_unix_s = 999, vec![]), NotComparable, "later than this one");
-    let more = later(sight(Plane::Rules, Some(Sight::Seen)), vec![]);
+    let more = later(sight(EvidenceSource::Rules, Some(Sight::Seen)), vec![]);
     expect(&before, &more, Better, "");
 }
 

@@ -5,7 +5,7 @@ use super::refused::{Refused, fact, sampled};
 use super::relief;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{DropGroup, Interface, Namespace, Plane};
+use crate::evidence::{DropGroup, EvidenceSource, Interface, Namespace};
 use crate::finding::{Confidence, Finding, Fix};
 use crate::recipe::frames as whole;
 use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
@@ -45,7 +45,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
         return None;
     }
     let mut finding = view.finding(CAUSE.id, namespace, lost);
-    // Whether a rule asks for the state is in another plane; that the checksum is wrong was computed.
+    // Whether a rule asks for the state is in another evidence source; that the checksum is wrong was computed.
     finding.confidence = if lost <= 2 * invalid { Confidence::High } else { Confidence::Medium };
     finding.claims = claims;
     finding.summary = format!("{lost} packets were dropped as INVALID: their checksums are wrong.");
@@ -56,7 +56,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     if let Some(t) = sample.tuple() {
         let through = interface.map_or_else(String::new, |i| format!(", in through {}", i.name));
         let text = format!("{} to {} port {}{through}", t.source, t.destination, t.destination_port);
-        finding.seen(Plane::Drops, text);
+        finding.seen(EvidenceSource::Drops, text);
     }
     finding.not.push("not a checksum left to the card: that would hold the sum of the pseudo header".into());
     finding.fixes = fixes(view, namespace, interface);

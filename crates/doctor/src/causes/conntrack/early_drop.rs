@@ -7,7 +7,7 @@ use weir_netlink::conntrack::{NewEntry, Status};
 use super::refused::{Refused, Where, claims, fact};
 use super::{full, relief};
 use crate::causes::{Cause, EvidenceView, Group};
-use crate::evidence::{Namespace, Plane};
+use crate::evidence::{EvidenceSource, Namespace};
 use crate::finding::{Confidence, Finding, Severity};
 use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
@@ -46,7 +46,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     finding.severity = finding.severity.max(severity(evicted, view.evidence.window_s));
     finding.claims = claims(view, namespace, lost, "conntrack.drop", Where::Entering);
     finding.confidence = Confidence::High;
-    finding.missing = view.missing(namespace, &[Plane::Connections]);
+    finding.missing = view.missing(namespace, &[EvidenceSource::Connections]);
     // Evicted entries against those that could stay.
     finding.impact = evicted as f64 / (evicted + count) as f64;
     finding.summary = format!(
@@ -57,7 +57,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     finding.evidence.extend(full::fill(count, max));
     if let Some(share) = namespace.connections.as_ref().and_then(relief::evictable) {
         let text = format!("{:.0} % of the entries may be evicted (not ASSURED)", 100.0 * share);
-        finding.seen(Plane::Connections, text);
+        finding.seen(EvidenceSource::Connections, text);
     }
     finding.evidence.extend(relief::holders(namespace));
     finding.not.push("not a table of long connections: those cannot be evicted".into());

@@ -10,7 +10,7 @@ use super::refused::{fact, sampled};
 use super::relief;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::{sh, sysctl};
-use crate::evidence::{Connections, Namespace, Plane, Sample, Tuple};
+use crate::evidence::{Connections, EvidenceSource, Namespace, Sample, Tuple};
 use crate::finding::{Confidence, Fact, Finding, Fix};
 use crate::recipe::{LabHost, Recipe, Step, Traffic};
 use weir_conntrack::names::TCP;
@@ -62,7 +62,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     });
     let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.confidence = if 2 * of_servers.1 >= lost { Confidence::High } else { Confidence::Medium };
-    finding.missing = view.missing(namespace, &[Plane::Flows]);
+    finding.missing = view.missing(namespace, &[EvidenceSource::Flows]);
     finding.claims = claims;
     finding.claims.extend(aftermath(view, namespace));
     finding.summary = format!(
@@ -75,12 +75,12 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
             "{}:{} sends to {}:{}, for which there is no translated connection",
             t.source, t.source_port, t.destination, t.destination_port
         );
-        Fact::seen(Plane::Drops, text)
+        Fact::seen(EvidenceSource::Drops, text)
     }));
     let text = format!("{} of them come from servers that clients behind this host talk to", of_servers.1);
-    finding.seen(Plane::Connections, text);
+    finding.seen(EvidenceSource::Connections, text);
     if let Some(sent) = namespace.counters.get("tcp.OutRsts") {
-        finding.counter(Plane::Counters, "tcp.OutRsts", *sent, "resets that this host sent");
+        finding.counter(EvidenceSource::Counters, "tcp.OutRsts", *sent, "resets that this host sent");
     }
     fact(&mut finding, namespace, "invalid", "packets that were INVALID");
     finding.not.push("not a scan of ports: these are no openings of connections".into());

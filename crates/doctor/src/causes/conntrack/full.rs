@@ -7,7 +7,7 @@ use weir_netlink::conntrack::NewEntry;
 use super::refused::{Refused, Where, claims, fact};
 use super::relief;
 use crate::causes::{Cause, EvidenceView, Group};
-use crate::evidence::{Namespace, Plane};
+use crate::evidence::{EvidenceSource, Namespace};
 use crate::finding::{Claim, Confidence, Fact, Finding, Severity};
 use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
 
@@ -68,7 +68,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     finding.claims = claims(view, namespace, lost, "conntrack.drop", Where::Entering);
     let seen = matches!(finding.claims[..], [Claim::Drops { .. }, ..]);
     finding.confidence = if seen { Confidence::High } else { Confidence::Medium };
-    finding.missing = view.missing(namespace, &[Plane::Drops, Plane::Connections]);
+    finding.missing = view.missing(namespace, &[EvidenceSource::Drops, EvidenceSource::Connections]);
     finding.summary = format!(
         "New connections are refused: the table holds {count} of {max} entries, and {lost} packets that wanted one more \
          were dropped."
@@ -77,7 +77,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     finding.evidence.extend(fill(count, max));
     finding.evidence.extend(relief::holders(namespace));
     let said = view.evidence.machine.log.iter().find(|line| line.contains("nf_conntrack: table full"));
-    finding.evidence.extend(said.map(|line| Fact::seen(Plane::Log, line.clone())));
+    finding.evidence.extend(said.map(|line| Fact::seen(EvidenceSource::Log, line.clone())));
     finding.not.push("not one busy destination: `insert_failed` did not grow with `drop`".into());
     finding.not.push(format!("not a flood that evicts: {} entries were evicted", refused.evicted));
     let why = format!("the table was full in the window and refused {lost} packets");
@@ -111,7 +111,10 @@ fn nearly(view: &EvidenceView<'_>, namespace: &Namespace, count: u64, max: u64) 
 /// How full it is.
 pub(super) fn fill(count: u64, max: u64) -> Option<Fact> {
     let share = 100.0 * count as f64 / max as f64;
-    Some(Fact::seen(Plane::Settings, format!("nf_conntrack_max = {max}, entries {count} ({share:.0} %)")))
+    Some(Fact::seen(
+        EvidenceSource::Settings,
+        format!("nf_conntrack_max = {max}, entries {count} ({share:.0} %)"),
+    ))
 }
 
 /// Entries that may not be evicted, of clients that are not there.
@@ -163,10 +166,13 @@ mod tests {
         assert_eq!(finding.claims, [Claim::Drops { group: 0, packets: 500 }]);
         assert_eq!((finding.severity, finding.confidence), (Severity::Critical, Confidence::High));
         let mut blind = full(&[("drop", 500)], 960, 0);
-        blind.planes.remove(&Plane::Drops);
+        blind.evidence_sources.remove(&EvidenceSource::Drops);
         let [finding] = &(CAUSE.examine)(&EvidenceView::of(&blind))[..] else { panic!() };
         assert!(matches!(&finding.claims[..], [Claim::Counter { packets: 500, .. }]));
-        assert_eq!((finding.confidence, finding.missing.contains(&Plane::Drops)), (Confidence::Medium, true));
+        assert_eq!(
+            (finding.confidence, finding.missing.contains(&EvidenceSource::Drops)),
+            (Confidence::Medium, true)
+        );
     }
 
     #[test]

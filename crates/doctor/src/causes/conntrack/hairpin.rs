@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::nft::{self, nft, statement};
-use crate::evidence::{ConnectionGroup, Connections, Interface, Namespace, Plane, is_within};
+use crate::evidence::{ConnectionGroup, Connections, EvidenceSource, Interface, Namespace, is_within};
 use crate::finding::{Confidence, Finding, Fix, Severity};
 use crate::recipe::{Recipe, Step, Traffic};
 use weir_conntrack::names;
@@ -88,7 +88,7 @@ fn of(
     let mut finding = view.finding(CAUSE.id, namespace, 0);
     finding.severity = if entries >= MANY { Severity::Critical } else { Severity::Warning };
     finding.confidence = if known { Confidence::High } else { Confidence::Medium };
-    finding.missing = view.missing(namespace, &[Plane::Interfaces]);
+    finding.missing = view.missing(namespace, &[EvidenceSource::Interfaces]);
     let service = names::service(group.protocol, group.destination_port);
     finding.object = format!("{} {service}", group.destination);
     let to_it: u64 = table
@@ -106,9 +106,12 @@ fn of(
         "{entries} entries: {client} asks {} {service}, which is sent to {}, and keeps its source; none is answered",
         group.destination, group.reply_source
     );
-    finding.seen(Plane::Connections, text);
+    finding.seen(EvidenceSource::Connections, text);
     if let Some((interface, _)) = interface {
-        finding.seen(Plane::Interfaces, format!("client and server are both behind {}", interface.name));
+        finding.seen(
+            EvidenceSource::Interfaces,
+            format!("client and server are both behind {}", interface.name),
+        );
     }
     finding.not.push("not a closed port: a reset would be an answer".into());
     finding.fixes.push(translate(group, interface));

@@ -3,7 +3,7 @@
 use super::refused::{Refused, Where, claims, fact};
 use super::relief;
 use crate::causes::{Cause, EvidenceView, Group};
-use crate::evidence::{Namespace, Plane};
+use crate::evidence::{EvidenceSource, Namespace};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
 use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
@@ -55,13 +55,13 @@ fn refusing(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.claims = claims(view, namespace, lost, "conntrack.chain_toolong", Where::Leaving);
     finding.confidence = Confidence::High;
-    finding.missing = view.missing(namespace, &[Plane::Drops]);
+    finding.missing = view.missing(namespace, &[EvidenceSource::Drops]);
     finding.summary = format!(
         "{lost} packets that would have opened connections were dropped: their hash chain was too long."
     );
     fact(&mut finding, namespace, "chain_toolong", format!("{lost} chains were too long"));
     fact(&mut finding, namespace, "insert_failed", "entries that did not get into the table");
-    finding.evidence.extend(chains(view).map(|(text, _)| Fact::seen(Plane::Settings, text)));
+    finding.evidence.extend(chains(view).map(|(text, _)| Fact::seen(EvidenceSource::Settings, text)));
     finding.not.push("not used-up ports: `chain_toolong` grew".into());
     finding.fixes.extend(more_buckets(view));
     Some(finding)
@@ -77,10 +77,10 @@ fn slow(view: &EvidenceView<'_>) -> Option<Finding> {
     let costs = mean >= VERY_LONG && busiest >= BUSY;
     let mut finding = view.machine_finding(CAUSE.id, if costs { Severity::Warning } else { Severity::Note });
     finding.summary = format!("Each look-up of a connection walks {mean:.0} entries on average.");
-    finding.seen(Plane::Settings, text);
+    finding.seen(EvidenceSource::Settings, text);
     if !view.evidence.machine.cores.is_empty() {
         let text = format!("the busiest core spends {:.0} % of its time in softirq", 100.0 * busiest);
-        finding.seen(Plane::Cores, text);
+        finding.seen(EvidenceSource::Cores, text);
     }
     finding.not.push("nothing was refused: `chain_toolong` stands still".into());
     finding.fixes.extend(more_buckets(view));

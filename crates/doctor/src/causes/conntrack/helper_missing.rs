@@ -6,7 +6,7 @@ use super::packet::{self, Step as Does};
 use super::refused::sampled;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::nft::{self, nft};
-use crate::evidence::{ConnectionGroup, DropGroup, Namespace, Plane, Sample, Tuple};
+use crate::evidence::{ConnectionGroup, DropGroup, EvidenceSource, Namespace, Sample, Tuple};
 use crate::finding::{Confidence, Finding, Fix};
 use crate::recipe::{Recipe, Step, TcpMode, Traffic};
 use weir_conntrack::names::{TCP, UDP};
@@ -123,12 +123,12 @@ fn of(view: &EvidenceView<'_>, namespace: &Namespace, first: First) -> Option<Fi
     );
     let text =
         format!("the connection of {} to {} port {} has no helper", first.client, first.server.0, first.port);
-    finding.seen(Plane::Connections, text);
+    finding.seen(EvidenceSource::Connections, text);
     let drops = view.evidence.drops.iter().filter(|d| d.namespace == namespace.id && refused(d));
     if let Some(t) = drops.flat_map(|d| &d.samples).find(|s| second(s)).and_then(Sample::tuple) {
         let text =
             format!("refused: {}:{} to {}:{}", t.source, t.source_port, t.destination, t.destination_port);
-        finding.seen(Plane::Drops, text);
+        finding.seen(EvidenceSource::Drops, text);
     }
     finding.not.push("not the first connection: that is open and answered".into());
     finding.fixes.push(assign(&first));

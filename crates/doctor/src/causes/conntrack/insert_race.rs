@@ -3,7 +3,7 @@
 use super::refused::{Refused, Where, claims, fact};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::{nft::nft, sh};
-use crate::evidence::{Namespace, Plane};
+use crate::evidence::{EvidenceSource, Namespace};
 use crate::finding::{Confidence, Finding, Fix};
 use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
 
@@ -47,9 +47,9 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     let lost = refused.clashed;
     let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.claims = claims(view, namespace, lost, "conntrack.insert_failed", Where::Leaving);
-    finding.missing = view.missing(namespace, &[Plane::Drops, Plane::Connections]);
+    finding.missing = view.missing(namespace, &[EvidenceSource::Drops, EvidenceSource::Connections]);
     finding.confidence = match () {
-        () if finding.missing.contains(&Plane::Connections) => Confidence::Low,
+        () if finding.missing.contains(&EvidenceSource::Connections) => Confidence::Low,
         () if refused.repaired > 0 => Confidence::High,
         () => Confidence::Medium,
     };

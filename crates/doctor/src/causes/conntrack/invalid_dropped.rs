@@ -8,7 +8,7 @@ use super::refused::{Refused, fact, nearly_all};
 use super::relief;
 use crate::causes::{Cause, EvidenceView, Group, is_noise};
 use crate::command::{nft, sh};
-use crate::evidence::{Backend, DropGroup, Namespace, Plane, Rule, RuleVerdict, Sample};
+use crate::evidence::{Backend, DropGroup, EvidenceSource, Namespace, Rule, RuleVerdict, Sample};
 use crate::finding::{Claim, Confidence, Fact, Finding, Fix, Severity};
 use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
@@ -65,16 +65,17 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     let rule = made.rule?;
     finding.claims = made.claims;
     finding.confidence = if made.sure { Confidence::High } else { Confidence::Medium };
-    finding.missing = view.missing(namespace, &[Plane::Drops, Plane::Connections]);
+    finding.missing = view.missing(namespace, &[EvidenceSource::Drops, EvidenceSource::Connections]);
     finding.object = format!("{} {} {}: {}", rule.family, rule.table, rule.chain, rule.text);
     finding.summary = format!(
         "A rule dropped {lost} packets that connection tracking marks INVALID{}.",
         what.words().map_or_else(String::new, |w| format!(": {w}"))
     );
     fact(&mut finding, namespace, "invalid", format!("{invalid} packets were INVALID"));
-    let counter =
-        rule.packets.map(|d| Fact::counter(Plane::Rules, "packets of the rule", d, rule.text.clone()));
-    finding.evidence.extend(counter.or_else(|| Some(Fact::seen(Plane::Rules, rule.text.clone()))));
+    let counter = rule
+        .packets
+        .map(|d| Fact::counter(EvidenceSource::Rules, "packets of the rule", d, rule.text.clone()));
+    finding.evidence.extend(counter.or_else(|| Some(Fact::seen(EvidenceSource::Rules, rule.text.clone()))));
     let joined = joined(namespace, &made.groups);
     finding.evidence.extend(joined.words());
     finding.not.push("not a rule about addresses or ports: it asks for the state of the connection".into());
@@ -190,7 +191,7 @@ impl Joined {
                 format!("of {} connections asked about, {unknown} are not in the table", known + unknown)
             }
         };
-        Some(Fact::seen(Plane::Connections, text))
+        Some(Fact::seen(EvidenceSource::Connections, text))
     }
 }
 

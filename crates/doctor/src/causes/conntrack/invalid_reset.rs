@@ -6,7 +6,7 @@ use super::refused::{Refused, fact, sampled};
 use super::relief;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::nft::nft;
-use crate::evidence::{ConnectionGroup, DropGroup, FlowEventKind, Namespace, Plane, Tuple};
+use crate::evidence::{ConnectionGroup, DropGroup, EvidenceSource, FlowEventKind, Namespace, Tuple};
 use crate::finding::{Claim, Confidence, Finding, Fix};
 use crate::recipe::{Recipe, Step, Traffic};
 use weir_conntrack::names::TCP;
@@ -84,7 +84,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     let lost = lost.max(resets).min(invalid);
     let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.confidence = if lost > 0 && resets > 0 { Confidence::High } else { Confidence::Medium };
-    finding.missing = view.missing(namespace, &[Plane::Drops, Plane::Flows]);
+    finding.missing = view.missing(namespace, &[EvidenceSource::Drops, EvidenceSource::Flows]);
     finding.claims =
         if claims.is_empty() { vec![view.counted(namespace, "conntrack.invalid", lost)] } else { claims };
     finding.claims.extend(aftermath(view, namespace));
@@ -99,10 +99,10 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
             "{}:{} to {}:{} is the answer to a connection{whose} that is in the table",
             packet.source, packet.source_port, packet.destination, packet.destination_port
         );
-        finding.seen(Plane::Connections, text);
+        finding.seen(EvidenceSource::Connections, text);
     }
     if let Some(sent) = namespace.counters.get("tcp.OutRsts") {
-        finding.counter(Plane::Counters, "tcp.OutRsts", *sent, "resets that this host sent");
+        finding.counter(EvidenceSource::Counters, "tcp.OutRsts", *sent, "resets that this host sent");
     }
     finding.not.push("not forgotten: the table still has these connections".into());
     finding.not.push(

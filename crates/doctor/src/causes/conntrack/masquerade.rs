@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::collect::is_private;
 use crate::command::nft::{self, nft, statement};
-use crate::evidence::{ConnectionGroup, Connections, Interface, Namespace, Plane};
+use crate::evidence::{ConnectionGroup, Connections, EvidenceSource, Interface, Namespace};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
 use crate::recipe::{Recipe, Step, Traffic};
 use weir_conntrack::names::{TCP, UDP};
@@ -91,8 +91,8 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
         "{} to {} port {} is not translated and not answered; of all such connections {answered} were",
         example.source, example.destination, example.destination_port
     );
-    finding.seen(Plane::Connections, text);
-    finding.seen(Plane::Connections, format!("{translated} other connections are translated"));
+    finding.seen(EvidenceSource::Connections, text);
+    finding.seen(EvidenceSource::Connections, format!("{translated} other connections are translated"));
     finding.evidence.extend(about_rules(table));
     let way = outside(namespace, example.destination);
     if let Some(interface) = way {
@@ -108,7 +108,7 @@ fn about_rules(table: &Connections) -> Option<Fact> {
         0 => "no rule of nftables translates sources".to_owned(),
         n => format!("{n} rules translate sources, and none of them meets these connections"),
     };
-    Some(Fact::seen(Plane::Rules, text))
+    Some(Fact::seen(EvidenceSource::Rules, text))
 }
 
 /// Finds the interface by which such packets leave, if known: the one whose network contains the destination, or the one that the
@@ -125,7 +125,7 @@ fn one_way(interface: &Interface) -> Option<Fact> {
     let grew = |name: &str| interface.counters.get(name).map(|d| d.change());
     let (sent, received) = (grew("tx_packets")?, grew("rx_packets")?);
     let text = format!("{}: {sent} packets sent, {received} received", interface.name);
-    Some(Fact::seen(Plane::Interfaces, text))
+    Some(Fact::seen(EvidenceSource::Interfaces, text))
 }
 
 fn masquerade(source: IpAddr, way: Option<&Interface>) -> Fix {

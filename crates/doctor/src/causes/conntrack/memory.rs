@@ -5,7 +5,7 @@ use weir_text::order;
 use super::refused::{Refused, Where, claims, fact};
 use super::relief;
 use crate::causes::{Cause, EvidenceView, Group};
-use crate::evidence::{Namespace, Plane};
+use crate::evidence::{EvidenceSource, Namespace};
 use crate::finding::{Confidence, Finding, Fix, Severity};
 use crate::recipe::{Recipe, Step, Traffic, UdpMode};
 
@@ -64,7 +64,7 @@ fn refused(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
     finding.summary =
         format!("{lost} packets were dropped because the kernel had no memory for their entries.");
     fact(&mut finding, namespace, "drop", format!("{lost} packets got no entry"));
-    finding.seen(Plane::Pressure, format!("allocations of memory stalled {stalls} times"));
+    finding.seen(EvidenceSource::Pressure, format!("allocations of memory stalled {stalls} times"));
     finding.not.push("not a full table: it is far from its limit".into());
     finding.fixes.extend(relief::sooner(view, namespace));
     Some(finding)
@@ -90,7 +90,7 @@ fn used(view: &EvidenceView<'_>) -> Option<Finding> {
         total / 1_000_000
     );
     for (count, namespace) in by.iter().take(3) {
-        finding.seen(Plane::Connections, format!("{}: {count} entries", namespace.name));
+        finding.seen(EvidenceSource::Connections, format!("{}: {count} entries", namespace.name));
     }
     finding.evidence.extend(relief::holders(most));
     finding.fixes.extend(relief::sooner(view, most));
@@ -117,7 +117,7 @@ fn promised(view: &EvidenceView<'_>) -> Option<Finding> {
     );
     let entries = relief::count(namespace).unwrap_or(0);
     finding.seen(
-        Plane::Settings,
+        EvidenceSource::Settings,
         format!("{MAX} = {max}, {each} bytes an entry, {entries} entries in the largest table"),
     );
     let why = format!("a twentieth of the memory holds {proposed} entries of {each} bytes");

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::causes::{self, Group};
 use crate::diagnosis::diagnose;
-use crate::evidence::{Evidence, Plane};
+use crate::evidence::{Evidence, EvidenceSource};
 use crate::finding::{Finding, Severity};
 
 /// Cause and recipe, and the recorded evidence. A name that begins with `healthy` has no cause.
@@ -114,7 +114,7 @@ fn without_drops_the_counters_do() {
     for (name, cause, mut evidence) in recorded() {
         evidence.drops.clear();
         evidence.flows.clear();
-        evidence.planes.remove(&Plane::Drops);
+        evidence.evidence_sources.remove(&EvidenceSource::Drops);
         for rules in evidence.namespaces.iter_mut().filter_map(|n| n.rules.as_mut()) {
             rules.blame.clear();
         }

@@ -1,7 +1,7 @@
 //! Packets that connection tracking itself refused: what its statistics say, and which drops they are.
 
 use crate::causes::{EvidenceView, is_noise};
-use crate::evidence::{DropGroup, Namespace, Plane, Sample};
+use crate::evidence::{DropGroup, EvidenceSource, Namespace, Sample};
 use crate::finding::{Claim, Finding};
 
 /// The statistics of a namespace in the window (net/netfilter/nf_conntrack_core.c).
@@ -108,7 +108,7 @@ pub(super) fn sampled(
 pub(super) fn fact(finding: &mut Finding, namespace: &Namespace, name: &str, text: impl Into<String>) {
     let full = format!("conntrack.{name}");
     if let Some(delta) = namespace.counters.get(&full) {
-        finding.counter(Plane::ConntrackStatistics, &full, *delta, text);
+        finding.counter(EvidenceSource::ConntrackStatistics, &full, *delta, text);
     }
 }
 
@@ -133,8 +133,13 @@ pub(super) mod tests {
     /// Evidence of three seconds about one namespace, in which drops were in sight.
     pub(crate) fn evidence(namespace: Namespace, drops: Vec<DropGroup>) -> Evidence {
         let mut evidence = Evidence { window_s: 3.0, drops, ..Evidence::default() };
-        for plane in [Plane::Drops, Plane::Connections, Plane::ConntrackStatistics, Plane::Rules] {
-            evidence.planes.insert(plane, Sight::Seen);
+        for source in [
+            EvidenceSource::Drops,
+            EvidenceSource::Connections,
+            EvidenceSource::ConntrackStatistics,
+            EvidenceSource::Rules,
+        ] {
+            evidence.evidence_sources.insert(source, Sight::Seen);
         }
         evidence.namespaces.push(namespace);
         evidence

@@ -197,7 +197,7 @@ pub(super) fn untracked(namespace: &Namespace) -> Option<Fix> {
 
 /// Who holds the entries, in words.
 pub(super) fn holders(namespace: &Namespace) -> Vec<Fact> {
-    use crate::evidence::Plane::Connections as Table;
+    use crate::evidence::EvidenceSource::Connections as Table;
     let Some(table) = &namespace.connections else { return Vec::new() };
     if table.read == 0 {
         return Vec::new();

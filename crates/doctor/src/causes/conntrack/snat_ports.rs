@@ -5,7 +5,7 @@ use super::relief;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::nft::{self, nft, statement};
 use crate::command::sh;
-use crate::evidence::{Backend, Connections, Namespace, Plane, SnatPool};
+use crate::evidence::{Backend, Connections, EvidenceSource, Namespace, SnatPool};
 use crate::finding::{Claim, Confidence, Fact, Finding, Fix, Severity};
 use crate::recipe::{Recipe, Step, Traffic, UdpMode};
 use weir_conntrack::names;
@@ -78,7 +78,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.claims = claims(view, namespace, lost, "conntrack.insert_failed", Where::Leaving);
     let seen = matches!(finding.claims[..], [Claim::Drops { .. }, ..]);
-    finding.missing = view.missing(namespace, &[Plane::Drops, Plane::Connections]);
+    finding.missing = view.missing(namespace, &[EvidenceSource::Drops, EvidenceSource::Connections]);
     finding.confidence = match (full.is_empty(), seen) {
         (false, true) => Confidence::High,
         (false, false) => Confidence::Medium,
@@ -86,7 +86,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     };
     fact(&mut finding, namespace, "insert_failed", format!("{lost} packets found their tuple taken"));
     fact(&mut finding, namespace, "drop", "as many were dropped");
-    finding.evidence.extend(full.iter().take(4).map(|p| Fact::seen(Plane::Connections, words(p))));
+    finding.evidence.extend(full.iter().take(4).map(|p| Fact::seen(EvidenceSource::Connections, words(p))));
     finding.summary = match full.first() {
         Some(pool) => {
             finding.object = object(pool);
@@ -120,7 +120,7 @@ fn soon(view: &EvidenceView<'_>, namespace: &Namespace, pool: &SnatPool) -> Find
     finding.confidence = Confidence::High;
     finding.object = object(pool);
     finding.summary = format!("Source NAT is about to run out of ports: {}.", words(pool));
-    finding.seen(Plane::Connections, words(pool));
+    finding.seen(EvidenceSource::Connections, words(pool));
     finding.not.push("nothing was refused in the window".into());
     finding.fixes = fixes(view, namespace, Some(pool));
     finding
@@ -284,7 +284,7 @@ mod tests {
     fn without_the_table_the_counters_do_if_they_are_clear() {
         let mut blind = seen(400, vec![]);
         blind.namespaces[0].connections = None;
-        blind.planes.remove(&Plane::Connections);
+        blind.evidence_sources.remove(&EvidenceSource::Connections);
         let [finding] = &(CAUSE.examine)(&EvidenceView::of(&blind))[..] else { panic!() };
         assert_eq!(finding.confidence, Confidence::Low);
         blind.namespaces[0].counters.insert("conntrack.clash_resolve".into(), (0, 300).into());

@@ -5,7 +5,7 @@ use super::refused::sampled;
 use super::relief;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{DropGroup, Namespace, Plane, Sample};
+use crate::evidence::{DropGroup, EvidenceSource, Namespace, Sample};
 use crate::finding::{Confidence, Fact, Finding, Fix, Setting};
 use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
 use weir_conntrack::names::UDP;
@@ -71,11 +71,11 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
             "{}:{}, to which clients talk, sends to {}:{}, which belongs to no connection any more",
             t.source, t.source_port, t.destination, t.destination_port
         );
-        Fact::seen(Plane::Drops, text)
+        Fact::seen(EvidenceSource::Drops, text)
     }));
     for name in [SINGLE, STREAM] {
         if let Some(seconds) = namespace.setting(name) {
-            finding.seen(Plane::Settings, format!("{name} = {seconds} s"));
+            finding.seen(EvidenceSource::Settings, format!("{name} = {seconds} s"));
         }
     }
     finding.not.push(

@@ -6,7 +6,7 @@ use super::refused::sampled;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::nft::nft;
 use crate::command::sh;
-use crate::evidence::{Connections, DropGroup, Namespace, Plane, Sample, Tuple};
+use crate::evidence::{Connections, DropGroup, EvidenceSource, Namespace, Sample, Tuple};
 use crate::finding::{Confidence, Finding, Fix, Severity};
 use crate::recipe::{Recipe, Step, Traffic, UdpMode};
 
@@ -54,7 +54,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
         finding.severity = Severity::Note;
     }
     finding.confidence = if lost > 0 { Confidence::High } else { Confidence::Medium };
-    finding.missing = view.missing(namespace, &[Plane::Drops]);
+    finding.missing = view.missing(namespace, &[EvidenceSource::Drops]);
     finding.claims = claims;
     let split = table.split.iter().flat_map(|(_, a, b)| [*a, *b]);
     let zones = order::set(split.chain(strangers.iter().flat_map(|(_, zone)| [0, *zone])));
@@ -68,14 +68,14 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
             "{}:{} to {}:{} is an entry of zone {first}, and its other direction one of zone {second}",
             t.source, t.source_port, t.destination, t.destination_port
         );
-        finding.seen(Plane::Connections, text);
+        finding.seen(EvidenceSource::Connections, text);
     }
     for (t, zone) in strangers.iter().take(3) {
         let text = format!(
             "{}:{} to {}:{} was refused; its connection is in zone {zone}",
             t.source, t.source_port, t.destination, t.destination_port
         );
-        finding.seen(Plane::Connections, text);
+        finding.seen(EvidenceSource::Connections, text);
     }
     finding.not.push("not a connection that was lost: another zone has it".into());
     finding.fixes.push(same_zone(zones.iter().copied().find(|z| *z != 0)?));

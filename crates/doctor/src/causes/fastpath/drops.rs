@@ -2,7 +2,7 @@
 
 use super::commands::weir;
 use crate::causes::{Cause, EvidenceView, Group};
-use crate::evidence::{FastPath, Namespace, Plane};
+use crate::evidence::{EvidenceSource, FastPath, Namespace};
 use crate::finding::{Claim, Confidence, Fact, Finding, Fix};
 
 pub(super) const CAUSE: Cause = Cause {
@@ -43,12 +43,17 @@ fn of(view: &EvidenceView<'_>, namespace: &Namespace, fastpath: &FastPath) -> Op
     finding.claims = claims(view, namespace, fastpath, failed);
     let seen = matches!(finding.claims[..], [Claim::Drops { .. }, ..]);
     finding.confidence = if seen { Confidence::High } else { Confidence::Medium };
-    finding.missing = view.missing(namespace, &[Plane::Drops]);
+    finding.missing = view.missing(namespace, &[EvidenceSource::Drops]);
     finding.object = "flow table of the fast path".into();
     finding.summary =
         format!("The fast path dropped {failed} packets that the kernel did not let it rewrite.");
     finding.evidence.extend(fastpath.packets.get("failed").map(|delta| {
-        Fact::counter(Plane::FastPath, "failed", *delta, format!("{failed} packets could not be rewritten"))
+        Fact::counter(
+            EvidenceSource::FastPath,
+            "failed",
+            *delta,
+            format!("{failed} packets could not be rewritten"),
+        )
     }));
     finding.fixes.push(Fix::new(
         "leave everything to the kernel",
@@ -116,10 +121,13 @@ mod tests {
     fn its_own_counter_is_enough_where_drops_are_out_of_sight() {
         let mut evidence = dropping(300, 0);
         evidence.drops.clear();
-        evidence.planes.insert(Plane::Drops, Sight::Blind("hidden".into()));
+        evidence.evidence_sources.insert(EvidenceSource::Drops, Sight::Blind("hidden".into()));
         let [finding] = &(CAUSE.examine)(&EvidenceView::of(&evidence))[..] else { panic!() };
         assert!(matches!(&finding.claims[..], [Claim::Counter { packets: 300, .. }]), "{finding:?}");
-        assert_eq!((finding.confidence, &finding.missing[..]), (Confidence::Medium, &[Plane::Drops][..]));
+        assert_eq!(
+            (finding.confidence, &finding.missing[..]),
+            (Confidence::Medium, &[EvidenceSource::Drops][..])
+        );
     }
 
     #[test]

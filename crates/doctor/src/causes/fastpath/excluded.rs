@@ -3,7 +3,7 @@
 use super::commands::weir;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{FastPath, Interface, Namespace, Plane};
+use crate::evidence::{EvidenceSource, FastPath, Interface, Namespace};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
 use crate::recipe::{FastPathSetup, LabHost, Recipe, Step, Traffic};
 
@@ -108,7 +108,7 @@ fn begin(
     finding.severity = Severity::Note;
     finding.impact = share.min(1.0);
     let carried = fastpath.packets("carried");
-    finding.seen(Plane::FastPath, format!("{carried} of {came} packets were carried"));
+    finding.seen(EvidenceSource::FastPath, format!("{carried} of {came} packets were carried"));
     Some(finding)
 }
 
@@ -136,13 +136,13 @@ fn by_kind(
             ),
             false => format!("{times} packets were left to the kernel for this reason"),
         };
-        Fact::counter(Plane::FastPath, name, *delta, text)
+        Fact::counter(EvidenceSource::FastPath, name, *delta, text)
     }));
     finding.confidence = Confidence::High;
     finding.fixes.push(match name {
         "excluded" => {
             let texts = fastpath.excluded.iter().map(|text| format!("excluded: {text}"));
-            finding.evidence.extend(texts.map(|text| Fact::seen(Plane::FastPath, text)));
+            finding.evidence.extend(texts.map(|text| Fact::seen(EvidenceSource::FastPath, text)));
             Fix::look(
                 "see the exclusions; --remove ends one of them",
                 [weir(namespace, "exclude"), weir(namespace, "status")],
@@ -173,9 +173,9 @@ fn by_interface(view: &EvidenceView<'_>, namespace: &Namespace, fastpath: &FastP
         other.name
     );
     let text = format!("{} packets left by {}, which has none of its programs", sent(other), other.name);
-    finding.seen(Plane::Interfaces, text);
+    finding.seen(EvidenceSource::Interfaces, text);
     let text = format!("about {untried} packets belonged to flows that it never tried to learn");
-    finding.seen(Plane::FastPath, text);
+    finding.seen(EvidenceSource::FastPath, text);
     finding.fixes.push(Fix::look("see why it is left out", [weir(namespace, "plan")]));
     finding.fixes.push(Fix::new(
         "carry between all interfaces that forward, on trial until `weir fastpath confirm`",

@@ -1,6 +1,8 @@
 //! Evidence of a gateway with a fast path.
 
-use crate::evidence::{Delta, Evidence, FastPath, FastPathProcess, Interface, Namespace, Plane, Sight};
+use crate::evidence::{
+    Delta, Evidence, EvidenceSource, FastPath, FastPathProcess, Interface, Namespace, Sight,
+};
 
 /// Ten seconds of a gateway that carries nine of ten packets, and has no fault.
 pub(super) fn healthy() -> FastPath {
@@ -45,7 +47,7 @@ pub(super) fn host(fastpath: FastPath) -> Evidence {
     Evidence {
         window_s: 10.0,
         namespaces: vec![namespace],
-        planes: Plane::ALL.map(|plane| (plane, Sight::Seen)).into(),
+        evidence_sources: EvidenceSource::ALL.map(|source| (source, Sight::Seen)).into(),
         ..Evidence::default()
     }
 }

@@ -2,7 +2,7 @@
 
 use super::commands::weir;
 use crate::causes::{Cause, EvidenceView, Group};
-use crate::evidence::{FastPath, Namespace, Plane};
+use crate::evidence::{EvidenceSource, FastPath, Namespace};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
 use crate::recipe::{FastPathSetup, LabHost, Recipe, Step, Traffic};
 
@@ -48,10 +48,10 @@ fn of(view: &EvidenceView<'_>, namespace: &Namespace, fastpath: &FastPath) -> Op
         "The flow table of the fast path has no room: {refused} attempts to learn a flow failed, and those flows take the \
          kernel's way."
     );
-    let seen = |text: String| Fact::seen(Plane::FastPath, text);
+    let seen = |text: String| Fact::seen(EvidenceSource::FastPath, text);
     finding.evidence.extend(fastpath.attempts.get("no-room").map(|delta| {
         let text = format!("{refused} attempts found no free entry, {learnt} found one");
-        Fact::counter(Plane::FastPath, "no-room", *delta, text)
+        Fact::counter(EvidenceSource::FastPath, "no-room", *delta, text)
     }));
     finding.evidence.push(seen(format!(
         "the table holds {} directions of connections, and was made for {}",

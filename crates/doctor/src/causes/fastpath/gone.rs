@@ -3,7 +3,7 @@
 use super::commands::weir;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{FastPath, FastPathProcess, Namespace, Plane};
+use crate::evidence::{EvidenceSource, FastPath, FastPathProcess, Namespace};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
 
 pub(super) const CAUSE: Cause = Cause {
@@ -71,8 +71,8 @@ fn of(view: &EvidenceView<'_>, namespace: &Namespace, fastpath: &FastPath) -> Op
 }
 
 fn gone(finding: &mut Finding, namespace: &Namespace, text: &str) {
-    finding.seen(Plane::FastPath, text);
-    finding.seen(Plane::FastPath, "no process answers at the name of the fast path");
+    finding.seen(EvidenceSource::FastPath, text);
+    finding.seen(EvidenceSource::FastPath, "no process answers at the name of the fast path");
     finding.fixes.push(start(namespace));
 }
 
@@ -91,9 +91,9 @@ fn silent(finding: &mut Finding, namespace: &Namespace, pid: u32, stopped: bool)
     let state = if stopped { "is stopped" } else { "does not answer" };
     finding.summary =
         format!("Process {pid}, which keeps the fast path, {state}: every packet takes the kernel's way.");
-    finding.seen(Plane::FastPath, format!("process {pid} did not answer for two seconds"));
+    finding.seen(EvidenceSource::FastPath, format!("process {pid} did not answer for two seconds"));
     if stopped {
-        finding.seen(Plane::FastPath, format!("its state in /proc/{pid}/stat is T"));
+        finding.seen(EvidenceSource::FastPath, format!("its state in /proc/{pid}/stat is T"));
         finding.fixes.push(Fix::new(
             "let it go on",
             "none",
@@ -126,7 +126,7 @@ fn late(finding: &mut Finding, fastpath: &FastPath, pid: u32) -> Option<()> {
     );
     finding.evidence.extend(fastpath.packets.get("no-lease").map(|delta| {
         Fact::counter(
-            Plane::FastPath,
+            EvidenceSource::FastPath,
             "no-lease",
             *delta,
             format!("{late} of {came} packets came without a lease"),

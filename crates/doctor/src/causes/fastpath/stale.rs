@@ -3,7 +3,7 @@
 use super::commands::weir;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::{Line, sh};
-use crate::evidence::{FastPath, Namespace, Plane};
+use crate::evidence::{EvidenceSource, FastPath, Namespace};
 use crate::finding::{Confidence, Finding, Fix, Severity};
 use crate::recipe::{FastPathSetup, LabHost, Recipe, Step, Traffic};
 
@@ -57,13 +57,16 @@ fn of(view: &EvidenceView<'_>, namespace: &Namespace, fastpath: &FastPath) -> Op
         100.0 * share
     );
     let text = format!("{times} changes, {rate:.1} in a second");
-    finding.counter(Plane::FastPath, "generation", fastpath.learnt_anew, text);
-    finding.seen(Plane::FastPath, format!("{stale} of {known} packets of known flows found a stale entry"));
+    finding.counter(EvidenceSource::FastPath, "generation", fastpath.learnt_anew, text);
+    finding.seen(
+        EvidenceSource::FastPath,
+        format!("{stale} of {known} packets of known flows found a stale entry"),
+    );
     let most = fastpath.changes.iter().max_by_key(|(_, delta)| delta.change());
     if let Some((kind, delta)) = most.filter(|(_, delta)| delta.change() > 0) {
         finding.object.clone_from(kind);
         let text = format!("{} of them were changes of {}", delta.change(), words(kind));
-        finding.counter(Plane::FastPath, kind, *delta, text);
+        finding.counter(EvidenceSource::FastPath, kind, *delta, text);
         if 2 * delta.change() >= times {
             finding.confidence = Confidence::High;
         }

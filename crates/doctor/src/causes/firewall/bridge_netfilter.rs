@@ -8,7 +8,7 @@ use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::iptables::{self, Name};
 use crate::command::{Words, sh, sysctl};
 use crate::evidence::Backend;
-use crate::evidence::Plane;
+use crate::evidence::EvidenceSource;
 use crate::finding::{Finding, Fix, Setting, severity_of_loss};
 use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
 
@@ -63,12 +63,12 @@ fn tell(view: &EvidenceView<'_>, attribution: &DropAttribution<'_>, finding: &mu
         .rule
         .map_or_else(|| attribution.name(), |r| format!("{}: {}", attribution.name(), r.text));
     finding.object = format!("bridge {bridge}, {what}");
-    finding.seen(Plane::Rules, format!("decided by the {what}"));
+    finding.seen(EvidenceSource::Rules, format!("decided by the {what}"));
     let v6 = attribution.samples.iter().all(|s| s.header.first().is_some_and(|b| b >> 4 == 6));
     let name = if v6 { "net.bridge.bridge-nf-call-ip6tables" } else { "net.bridge.bridge-nf-call-iptables" };
     let now = attribution.namespace.setting(name);
     if let Some(value) = now {
-        finding.seen(Plane::Settings, format!("{name} = {value}"));
+        finding.seen(EvidenceSource::Settings, format!("{name} = {value}"));
     }
     let risk = "rules that separate hosts of one bridge (Docker's isolation, Kubernetes) no longer do so";
     let title = "keep the firewall out of the bridge";

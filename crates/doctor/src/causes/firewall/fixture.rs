@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::evidence::{
-    Backend, Blame, Chain, Delta, DropGroup, Evidence, Interface, Missed, Namespace, Plane, Rule,
+    Backend, Blame, Chain, Delta, DropGroup, Evidence, EvidenceSource, Interface, Missed, Namespace, Rule,
     RuleVerdict, Ruleset, Sample, SetState, Sight,
 };
 
@@ -43,8 +43,8 @@ impl Firewall {
         };
         let mut evidence = Evidence { window_s: 10.0, namespaces: vec![here], ..Evidence::default() };
         evidence.machine.kernel = "6.18.44".into();
-        for plane in [Plane::Drops, Plane::Rules, Plane::Interfaces] {
-            evidence.planes.insert(plane, Sight::Seen);
+        for source in [EvidenceSource::Drops, EvidenceSource::Rules, EvidenceSource::Interfaces] {
+            evidence.evidence_sources.insert(source, Sight::Seen);
         }
         Firewall { evidence }
     }
@@ -174,7 +174,7 @@ impl Firewall {
 
     /// Drops are out of sight.
     pub(super) fn blind(mut self) -> Self {
-        self.evidence.planes.insert(Plane::Drops, Sight::Blind("no BTF".into()));
+        self.evidence.evidence_sources.insert(EvidenceSource::Drops, Sight::Blind("no BTF".into()));
         self.evidence.drops.clear();
         self
     }

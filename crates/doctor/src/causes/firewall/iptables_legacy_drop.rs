@@ -5,7 +5,7 @@ use super::commands::{does, fixes};
 use super::nft_rule_drop::{datagrams, gateway};
 use super::report::{example, findings, service};
 use crate::causes::{Cause, EvidenceView, Group};
-use crate::evidence::{Backend, Plane};
+use crate::evidence::{Backend, EvidenceSource};
 use crate::finding::Finding;
 use crate::recipe::Recipe;
 
@@ -45,7 +45,7 @@ fn tell(attribution: &DropAttribution<'_>, finding: &mut Finding) {
     let chains = attribution.namespace.rules.iter().flat_map(|r| &r.chains);
     if chains.into_iter().any(|c| c.backend != Backend::IptablesLegacy) {
         let text = "there are rules of nftables, too: a packet has to pass both, and each program shows only its own";
-        finding.seen(Plane::Rules, text);
+        finding.seen(EvidenceSource::Rules, text);
     }
     finding.fixes = fixes(attribution, example(attribution));
 }

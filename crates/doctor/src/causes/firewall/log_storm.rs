@@ -4,7 +4,7 @@ use super::commands::remove;
 use super::nft_rule_drop::{datagrams, gateway};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::nft;
-use crate::evidence::{Backend, Namespace, Plane, Rule};
+use crate::evidence::{Backend, EvidenceSource, Namespace, Rule};
 use crate::finding::{Confidence, Finding, Fix, Severity};
 use crate::recipe::Recipe;
 
@@ -57,7 +57,7 @@ fn of_rule(view: &EvidenceView<'_>, namespace: &Namespace, rule: &Rule) -> Optio
     let mut finding = view.finding(CAUSE.id, namespace, 0);
     finding.severity = Severity::Warning;
     finding.confidence = if lines > 0 { Confidence::High } else { Confidence::Medium };
-    finding.missing = view.missing(namespace, &[Plane::Log]);
+    finding.missing = view.missing(namespace, &[EvidenceSource::Log]);
     finding.impact = (packets as f64 / view.passed(namespace).max(1) as f64).min(1.0);
     let place = format!("{} {} {} handle {}", rule.family, rule.table, rule.chain, rule.handle);
     finding.object = format!("rule {place}: {}", rule.text);
@@ -67,10 +67,10 @@ fn of_rule(view: &EvidenceView<'_>, namespace: &Namespace, rule: &Rule) -> Optio
     );
     if let Some(counter) = rule.packets {
         let text = format!("{packets} packets logged in the window");
-        finding.counter(Plane::Rules, &format!("rule {place}"), counter, text);
+        finding.counter(EvidenceSource::Rules, &format!("rule {place}"), counter, text);
     }
     if lines > 0 {
-        finding.seen(Plane::Log, format!("{lines} lines of it were seen in the kernel's log"));
+        finding.seen(EvidenceSource::Log, format!("{lines} lines of it were seen in the kernel's log"));
     }
     finding.not.push("not lost packets: the rule costs time and does not drop".into());
     finding.fixes = fixes(rule);

@@ -3,7 +3,7 @@
 use super::nft_rule_drop::{datagrams, gateway};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{Namespace, Plane, RuleVerdict};
+use crate::evidence::{EvidenceSource, Namespace, RuleVerdict};
 use crate::finding::{Claim, Confidence, Finding, Fix};
 use crate::recipe::Recipe;
 
@@ -46,7 +46,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
         taken.claims.clone()
     };
     finding.confidence = if taken.is_empty() || counted == 0 { Confidence::Medium } else { Confidence::High };
-    finding.missing = view.missing(namespace, &[Plane::Drops, Plane::Rules]);
+    finding.missing = view.missing(namespace, &[EvidenceSource::Drops, EvidenceSource::Rules]);
     let full = counted > 0;
     finding.summary = if full {
         format!("{lost} packets found no room in the queue to a program.")
@@ -55,7 +55,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     };
     if !taken.is_empty() {
         let text = format!("{} packets dropped in {}()", taken.packets, taken.groups[0].location);
-        finding.seen(Plane::Drops, text);
+        finding.seen(EvidenceSource::Drops, text);
     }
     for name in counters {
         finding.grew(namespace, name, "more");
@@ -63,7 +63,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     let rules = namespace.rules.iter().flat_map(|r| &r.rules);
     for rule in rules.filter(|r| r.verdict == RuleVerdict::Queue).take(5) {
         let place = format!("{} {} {} handle {}", rule.family, rule.table, rule.chain, rule.handle);
-        finding.seen(Plane::Rules, format!("rule {place}: {}", rule.text));
+        finding.seen(EvidenceSource::Rules, format!("rule {place}: {}", rule.text));
         if finding.object.is_empty() {
             finding.object = format!("rule {place}");
         }

@@ -5,7 +5,7 @@ use super::commands::fixes;
 use super::report::{example, findings, keeper, service};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::nft::nft;
-use crate::evidence::Plane;
+use crate::evidence::EvidenceSource;
 use crate::finding::{Claim, Confidence, Finding, Fix, Severity};
 use crate::recipe::{Recipe, Step, Traffic, UdpMode};
 
@@ -46,7 +46,7 @@ fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
     let mut all = findings(view, CAUSE.id, Matter::Rule, |attribution, finding| {
         tell(attribution, finding);
         // The causes of connection tracking judge INVALID packets, if their statistics are visible.
-        let judged = view.missing(attribution.namespace, &[Plane::ConntrackStatistics]).is_empty();
+        let judged = view.missing(attribution.namespace, &[EvidenceSource::ConntrackStatistics]).is_empty();
         if judged && attribution.rule.is_some_and(|r| r.invalid) {
             finding.severity = Severity::Note;
         }
@@ -94,10 +94,11 @@ fn unknown(view: &EvidenceView<'_>) -> Vec<Finding> {
         finding.severity = finding.severity.min(Severity::Warning);
         finding.confidence = Confidence::Low;
         finding.claims = claims;
-        finding.missing = view.missing(namespace, &[Plane::Rules]);
+        finding.missing = view.missing(namespace, &[EvidenceSource::Rules]);
         finding.summary =
             format!("Rules of nftables dropped {rest} packets; the rule could not be determined.");
-        finding.seen(Plane::Drops, format!("{rest} packets dropped in {}()", taken.groups[0].location));
+        finding
+            .seen(EvidenceSource::Drops, format!("{rest} packets dropped in {}()", taken.groups[0].location));
         finding.evidence.extend(taken.example_as_fact());
         finding.fixes.push(Fix::look(
             "see the rules; `nft monitor trace` names the one that a packet meets",
@@ -200,10 +201,10 @@ mod tests {
     fn drops_without_rules_in_sight_are_told_as_far_as_can_be() {
         let mut firewall = Firewall::new().dropped(400, service());
         firewall.here().rules = None;
-        firewall.here().blind.insert(Plane::Rules, "not permitted".into());
+        firewall.here().blind.insert(EvidenceSource::Rules, "not permitted".into());
         let found = found(&firewall.evidence());
         assert_eq!((found.len(), found[0].confidence), (1, Confidence::Low));
-        assert_eq!(found[0].missing, [Plane::Rules]);
+        assert_eq!(found[0].missing, [EvidenceSource::Rules]);
     }
 
     #[test]
@@ -220,7 +221,7 @@ mod tests {
         firewall.last().invalid = true;
         let mut evidence = firewall.evidence();
         assert_eq!(found(&evidence)[0].severity, Severity::Warning, "nobody else can see it");
-        evidence.planes.insert(Plane::ConntrackStatistics, crate::evidence::Sight::Seen);
+        evidence.evidence_sources.insert(EvidenceSource::ConntrackStatistics, crate::evidence::Sight::Seen);
         assert_eq!(found(&evidence)[0].severity, Severity::Note);
     }
 

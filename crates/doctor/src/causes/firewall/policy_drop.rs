@@ -5,7 +5,7 @@ use super::commands::fixes;
 use super::nft_rule_drop::{datagrams, gateway, iptables};
 use super::report::{example, findings, keeper, service};
 use crate::causes::{Cause, EvidenceView, Group};
-use crate::evidence::{Missed, Plane};
+use crate::evidence::{EvidenceSource, Missed};
 use crate::finding::Finding;
 use crate::recipe::Recipe;
 
@@ -56,12 +56,15 @@ fn tell(attribution: &DropAttribution<'_>, finding: &mut Finding) {
         if *why == Missed::Set {
             let set = rule.set.as_deref().unwrap_or("its set");
             let text = format!("they would have passed if @{set} held their key: {}", rule.text);
-            finding.seen(Plane::Rules, text);
+            finding.seen(EvidenceSource::Rules, text);
         }
     }
     let docker = attribution.namespace.rules.iter().flat_map(|r| &r.chains).any(|c| c.name == "DOCKER-USER");
     if docker && attribution.chain_name() == "FORWARD" {
-        finding.seen(Plane::Rules, "Docker sets this policy when it starts (chain DOCKER-USER is there)");
+        finding.seen(
+            EvidenceSource::Rules,
+            "Docker sets this policy when it starts (chain DOCKER-USER is there)",
+        );
     }
     finding.not.push("not one rule: none that drops matches the packets that were looked at".into());
     finding.fixes = fixes(attribution, example(attribution));

@@ -3,14 +3,14 @@
 
 use super::CAUSES;
 use crate::causes::EvidenceView;
-use crate::evidence::{Evidence, Plane, Sight};
+use crate::evidence::{Evidence, EvidenceSource, Sight};
 use crate::finding::{Finding, Severity};
 
-fn findings(text: &str, without: &[Plane]) -> Vec<Finding> {
+fn findings(text: &str, without: &[EvidenceSource]) -> Vec<Finding> {
     let mut evidence: Evidence = serde_json::from_str(text).unwrap();
-    for plane in without {
-        evidence.planes.insert(*plane, Sight::Blind("hidden".into()));
-        if *plane == Plane::Drops {
+    for source in without {
+        evidence.evidence_sources.insert(*source, Sight::Blind("hidden".into()));
+        if *source == EvidenceSource::Drops {
             evidence.drops.clear();
             evidence.namespaces.iter_mut().flat_map(|n| &mut n.rules).for_each(|r| r.blame.clear());
         }
@@ -58,7 +58,7 @@ fn counters_are_enough_where_drops_are_out_of_sight() {
         ("iptables-legacy-drop", include_str!("recorded/iptables-legacy-drop.json")),
         ("rule-random", include_str!("recorded/rule-random.json")),
     ] {
-        let findings = findings(text, &[Plane::Drops]);
+        let findings = findings(text, &[EvidenceSource::Drops]);
         assert_eq!(told(&findings), [wanted], "{findings:#?}");
     }
 }

@@ -7,7 +7,7 @@ use weir_text::order;
 use super::attribution::{DropAttribution, Matter, attributions};
 use super::impact::{self, Pattern};
 use crate::causes::EvidenceView;
-use crate::evidence::{Backend, Plane, Tuple};
+use crate::evidence::{Backend, EvidenceSource, Tuple};
 use crate::finding::{Claim, Confidence, Fact, Finding};
 
 /// Most findings of one cause in one namespace. The last of them includes the rest.
@@ -34,7 +34,7 @@ pub(super) fn findings<'a>(
         if let (Some(last), false) = (all[from..].last_mut(), rest.is_empty()) {
             let packets: u64 = rest.iter().map(|c| c.packets).sum();
             let text = format!("{} further rules of this kind dropped {packets} packets", rest.len());
-            last.seen(Plane::Rules, text);
+            last.seen(EvidenceSource::Rules, text);
             last.claims.extend(rest.iter_mut().flat_map(|c| std::mem::take(&mut c.claims)));
         }
     }
@@ -47,7 +47,7 @@ fn base(view: &EvidenceView<'_>, cause: &str, attribution: &DropAttribution<'_>)
     finding.severity = impact::severity(view, attribution);
     finding.confidence = confidence(attribution);
     finding.claims = attribution.claims.clone();
-    finding.missing = view.missing(attribution.namespace, &[Plane::Drops, Plane::Rules]);
+    finding.missing = view.missing(attribution.namespace, &[EvidenceSource::Drops, EvidenceSource::Rules]);
     finding.object = match attribution.rule {
         Some(rule) => format!("{}: {}", attribution.name(), rule.text),
         None => attribution.name(),
@@ -80,36 +80,42 @@ fn facts(attribution: &DropAttribution<'_>) -> Vec<Fact> {
         *by_place.entry((&drops.reason, &drops.location)).or_default() += drops.packets;
     }
     for ((reason, location), packets) in by_place {
-        facts
-            .push(Fact::seen(Plane::Drops, format!("{packets} packets dropped as {reason} in {location}()")));
+        facts.push(Fact::seen(
+            EvidenceSource::Drops,
+            format!("{packets} packets dropped as {reason} in {location}()"),
+        ));
     }
     if let Some(counter) = attribution.counter {
         let text =
             format!("counter of the {}: {} packets in the window", attribution.name(), counter.change());
-        facts.push(Fact::counter(Plane::Rules, &attribution.name(), counter, text));
+        facts.push(Fact::counter(EvidenceSource::Rules, &attribution.name(), counter, text));
     }
     if attribution.asked > 0 && attribution.sure > 0 {
         let text = format!(
             "of {} sampled packets, {} can have been dropped by nothing else among the rules",
             attribution.asked, attribution.sure
         );
-        facts.push(Fact::seen(Plane::Rules, text));
+        facts.push(Fact::seen(EvidenceSource::Rules, text));
     }
     if let Some(tuple) = example(attribution) {
-        facts.push(Fact::seen(Plane::Drops, format!("for example {}", packet(tuple))));
+        facts.push(Fact::seen(EvidenceSource::Drops, format!("for example {}", packet(tuple))));
     }
     if let Some(comment) = attribution.rule.and_then(|r| r.comment.as_deref()) {
-        facts.push(Fact::seen(Plane::Rules, format!("its owner noted: {comment}")));
+        facts.push(Fact::seen(EvidenceSource::Rules, format!("its owner noted: {comment}")));
     }
     if attribution.hooks.len() == 1 && attribution.rule.is_some() {
-        facts.push(Fact::seen(Plane::Rules, format!("reached from the hook {}", attribution.hooks[0])));
+        facts.push(Fact::seen(
+            EvidenceSource::Rules,
+            format!("reached from the hook {}", attribution.hooks[0]),
+        ));
     }
     let pattern = Pattern::of(&attribution.samples);
     if pattern.scan {
         let text = "the packets go to one port or host after another, each once or twice, as a scan does";
-        facts.push(Fact::seen(Plane::Drops, text));
+        facts.push(Fact::seen(EvidenceSource::Drops, text));
     } else if pattern.established > 0.5 {
-        facts.push(Fact::seen(Plane::Drops, "most of them belong to TCP connections that were open"));
+        facts
+            .push(Fact::seen(EvidenceSource::Drops, "most of them belong to TCP connections that were open"));
     }
     facts
 }

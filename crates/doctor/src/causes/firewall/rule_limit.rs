@@ -6,7 +6,7 @@ use super::nft_rule_drop::{datagrams, gateway, iptables};
 use super::report::{findings, keeper, service};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::nft;
-use crate::evidence::{Backend, Missed, Plane, Rule};
+use crate::evidence::{Backend, EvidenceSource, Missed, Rule};
 use crate::finding::{Finding, Fix};
 use crate::recipe::Recipe;
 
@@ -56,9 +56,9 @@ fn tell(view: &EvidenceView<'_>, attribution: &DropAttribution<'_>, finding: &mu
     );
     finding.object =
         format!("rule {} {} {} handle {}: {}", rule.family, rule.table, rule.chain, rule.handle, rule.text);
-    finding.seen(Plane::Rules, format!("the rule with the limit: {}", rule.text));
+    finding.seen(EvidenceSource::Rules, format!("the rule with the limit: {}", rule.text));
     if attribution.rule != Some(rule) {
-        finding.seen(Plane::Rules, format!("packets above it meet the {}", attribution.name()));
+        finding.seen(EvidenceSource::Rules, format!("packets above it meet the {}", attribution.name()));
     }
     finding.fixes.push(Fix::look(
         "see the limit; if it is intended for these packets, nothing is wrong",

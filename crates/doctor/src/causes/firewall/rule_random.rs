@@ -5,7 +5,7 @@ use super::commands::{remove, show};
 use super::nft_rule_drop::{datagrams, gateway};
 use super::report::{findings, keeper, service};
 use crate::causes::{Cause, EvidenceView, Group};
-use crate::evidence::Plane;
+use crate::evidence::EvidenceSource;
 use crate::finding::{Finding, Fix, severity_of_loss};
 use crate::recipe::Recipe;
 
@@ -46,7 +46,7 @@ fn tell(view: &EvidenceView<'_>, attribution: &DropAttribution<'_>, finding: &mu
         service(attribution),
     );
     if let Some(rule) = attribution.rule {
-        finding.seen(Plane::Rules, format!("the rule: {}", rule.text));
+        finding.seen(EvidenceSource::Rules, format!("the rule: {}", rule.text));
         finding.fixes.push(Fix { title: "delete the rule".into(), ..remove(rule) });
     }
     finding.fixes.push(Fix::look("see it", [show(attribution)]));

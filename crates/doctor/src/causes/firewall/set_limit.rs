@@ -8,7 +8,7 @@ use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::iptables::Ipset;
 use crate::command::nft::{self, nft};
 use crate::command::{kept, sh};
-use crate::evidence::{Plane, SetState, Tuple};
+use crate::evidence::{EvidenceSource, SetState, Tuple};
 use crate::finding::{Finding, Fix};
 use crate::recipe::Recipe;
 
@@ -60,13 +60,13 @@ fn tell(attribution: &DropAttribution<'_>, finding: &mut Finding) {
     );
     finding.object = format!("set {} {} {}", set.family, set.table, set.name);
     let size = set.size.map_or("without a bound".to_owned(), |size| format!("of size {size}"));
-    finding.seen(Plane::Rules, format!("the set {}, {size}, {state}", set.name));
+    finding.seen(EvidenceSource::Rules, format!("the set {}, {size}, {state}", set.name));
     for (rule, _) in
         attribution.missed.iter().filter(|(rule, _)| rule.set.as_deref() == Some(set.name.as_str()))
     {
-        finding.seen(Plane::Rules, format!("a rule that would have let them pass: {}", rule.text));
+        finding.seen(EvidenceSource::Rules, format!("a rule that would have let them pass: {}", rule.text));
     }
-    finding.seen(Plane::Rules, format!("they met the {}", attribution.name()));
+    finding.seen(EvidenceSource::Rules, format!("they met the {}", attribution.name()));
     finding.fixes = repairs(attribution, set, example(attribution));
 }
 

@@ -3,7 +3,7 @@
 use super::ways::{Loss, lookup, such_as};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::nft::{nft, statement};
-use crate::evidence::{ConnectionGroup, Connections, DropGroup, Namespace, Plane, Sample, Tuple};
+use crate::evidence::{ConnectionGroup, Connections, DropGroup, EvidenceSource, Namespace, Sample, Tuple};
 use crate::finding::{Confidence, Fact, Finding, Fix, Setting, Severity};
 use crate::recipe::{Recipe, Step, TcpMode, Traffic};
 
@@ -71,7 +71,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     let mut finding = loss.finding(view, CAUSE.id, namespace).unwrap_or_else(|| {
         let mut finding = view.finding(CAUSE.id, namespace, 0);
         finding.evidence.extend(super::ways::counter_as_fact(namespace, "conntrack.invalid"));
-        finding.missing = view.missing(namespace, &[Plane::Drops]);
+        finding.missing = view.missing(namespace, &[EvidenceSource::Drops]);
         // Packets pass unless a rule drops them, so there may be no harm; the kernel never does NAT for them.
         finding.severity = if half.iter().any(|g| g.source_nat || g.destination_nat) {
             Severity::Warning
@@ -91,9 +91,9 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
         if lost > 0 { format!(", {lost} of which were dropped") } else { String::new() }
     );
     let text = format!("{entries} TCP connections wait for an answer that others got: data follows on them");
-    finding.seen(Plane::Connections, text);
+    finding.seen(EvidenceSource::Connections, text);
     finding.evidence.extend(ways_told(namespace, &loss));
-    finding.missing.extend(view.missing(namespace, &[Plane::Connections, Plane::Routes]));
+    finding.missing.extend(view.missing(namespace, &[EvidenceSource::Connections, EvidenceSource::Routes]));
     finding.fixes = fixes(namespace, example);
     Some(finding)
 }
@@ -129,7 +129,7 @@ fn ways_told(namespace: &Namespace, loss: &Loss<'_>) -> Option<Fact> {
             name(l.return_interface)
         )
     };
-    Some(Fact::seen(Plane::Routes, text))
+    Some(Fact::seen(EvidenceSource::Routes, text))
 }
 
 fn fixes(namespace: &Namespace, example: Option<Tuple>) -> Vec<Fix> {

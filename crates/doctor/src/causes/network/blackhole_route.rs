@@ -4,7 +4,7 @@ use super::ipv6;
 use super::ways::{Loss, add_route, host_network, ip, is_policy, lookup, such_as};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::{Words, sh};
-use crate::evidence::{DropGroup, Namespace, Plane, RouteOutcome, Sample, UnusualRoute, is_within};
+use crate::evidence::{DropGroup, EvidenceSource, Namespace, RouteOutcome, Sample, UnusualRoute, is_within};
 use crate::finding::{Confidence, Finding, Fix};
 use crate::recipe::{Recipe, Step, Traffic};
 
@@ -74,10 +74,10 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     finding.summary = format!("{} packets were dropped by {by}{words}.", loss.packets);
     if let Some(l) = to {
         let text = format!("asked for {}, the kernel answers: {}", l.destination, in_words(l.outcome));
-        finding.seen(Plane::Routes, text);
+        finding.seen(EvidenceSource::Routes, text);
         finding.confidence = Confidence::High;
     }
-    finding.missing.extend(view.missing(namespace, &[Plane::Routes]));
+    finding.missing.extend(view.missing(namespace, &[EvidenceSource::Routes]));
     finding.fixes = fixes(route, example.map(|t| t.destination));
     Some(finding)
 }

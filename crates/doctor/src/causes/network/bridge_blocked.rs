@@ -3,7 +3,7 @@
 use super::ways::{groups_as_facts, is_missed, name_of};
 use crate::causes::{Cause, EvidenceView, Group, Taken};
 use crate::command::sh;
-use crate::evidence::{DropGroup, Interface, Namespace, Plane};
+use crate::evidence::{DropGroup, EvidenceSource, Interface, Namespace};
 use crate::finding::{Confidence, Finding, Fix, Severity};
 use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
@@ -75,7 +75,7 @@ fn on_bridge(view: &EvidenceView<'_>, namespace: &Namespace, bridge: &Interface)
         |p| format!("the port {p} of {} is blocked", bridge.name),
     );
     finding.summary = format!("{} packets were lost because {where_}.", taken.packets);
-    finding.seen(Plane::Interfaces, format!("{} has {} ports", bridge.name, ports.len()));
+    finding.seen(EvidenceSource::Interfaces, format!("{} has {} ports", bridge.name, ports.len()));
     finding.fixes = fixes(bridge, port.as_deref().or(ports.first().map(|p| p.name.as_str())));
     Some(finding)
 }

@@ -3,7 +3,7 @@
 use super::ways::name_of;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::{Words, sh};
-use crate::evidence::{Moved, Namespace, Plane};
+use crate::evidence::{EvidenceSource, Moved, Namespace};
 use crate::finding::{Confidence, Finding, Fix, Severity};
 use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
 
@@ -58,7 +58,7 @@ fn claimed_twice(view: &EvidenceView<'_>, namespace: &Namespace, moved: &Moved) 
         moved.seen.join(" and ")
     );
     let text = format!("Ethernet addresses seen for {}: {}", moved.address, moved.seen.join(", "));
-    finding.seen(Plane::Neighbours, text);
+    finding.seen(EvidenceSource::Neighbours, text);
     let dev = &name;
     finding.fixes = vec![Fix::new(
         "until one of them has another address: pin the right one",

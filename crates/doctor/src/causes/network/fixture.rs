@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use crate::evidence::{
-    Blame, Delta, DropGroup, Evidence, Interface, Lookup, Namespace, Neighbours, Plane, RouteOutcome, Routes,
-    Rule, Sample, Sight, TcpFlow,
+    Blame, Delta, DropGroup, Evidence, EvidenceSource, Interface, Lookup, Namespace, Neighbours,
+    RouteOutcome, Routes, Rule, Sample, Sight, TcpFlow,
 };
 
 /// Number of the namespace.
@@ -39,16 +39,22 @@ pub(super) fn healthy() -> Evidence {
         ..Namespace::default()
     };
     let mut evidence = Evidence { window_s: 10.0, namespaces: vec![here], ..Evidence::default() };
-    evidence.planes.insert(Plane::Drops, Sight::Seen);
-    for plane in [Plane::Counters, Plane::Interfaces, Plane::Routes, Plane::Neighbours, Plane::Flows] {
-        evidence.planes.insert(plane, Sight::Seen);
+    evidence.evidence_sources.insert(EvidenceSource::Drops, Sight::Seen);
+    for source in [
+        EvidenceSource::Counters,
+        EvidenceSource::Interfaces,
+        EvidenceSource::Routes,
+        EvidenceSource::Neighbours,
+        EvidenceSource::Flows,
+    ] {
+        evidence.evidence_sources.insert(source, Sight::Seen);
     }
     evidence
 }
 
 /// The same with drops out of sight.
 pub(super) fn blind(mut evidence: Evidence) -> Evidence {
-    evidence.planes.insert(Plane::Drops, Sight::Blind("no BTF".into()));
+    evidence.evidence_sources.insert(EvidenceSource::Drops, Sight::Blind("no BTF".into()));
     evidence.drops.clear();
     evidence
 }

@@ -3,7 +3,7 @@
 use super::ipv6;
 use super::ways::{Loss, in_sysctl, name_of, such_as};
 use crate::causes::{Cause, EvidenceView, Group};
-use crate::evidence::{DropGroup, Namespace, Plane};
+use crate::evidence::{DropGroup, EvidenceSource, Namespace};
 use crate::finding::{Finding, Fix, Setting};
 use crate::recipe::{Recipe, Step, Traffic};
 
@@ -62,7 +62,7 @@ fn in_family(view: &EvidenceView<'_>, namespace: &Namespace, family: u8) -> Opti
         "{} packets of IPv{family} for others came{at}{example}, and were dropped: this host does not forward them.",
         loss.packets
     );
-    finding.seen(Plane::Settings, format!("{setting} = {value}"));
+    finding.seen(EvidenceSource::Settings, format!("{setting} = {value}"));
     finding.fixes.push(switch_on(&setting, &value));
     Some(finding)
 }
@@ -139,7 +139,7 @@ mod tests {
         set(&mut evidence, "net.ipv4.ip_forward", "0");
         let found = examine(&EvidenceView::of(&evidence));
         assert_eq!((found.len(), found[0].confidence), (1, Confidence::Medium));
-        assert_eq!(found[0].missing, [Plane::Drops]);
+        assert_eq!(found[0].missing, [EvidenceSource::Drops]);
     }
 
     #[test]

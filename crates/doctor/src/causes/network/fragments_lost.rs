@@ -4,7 +4,7 @@ use super::frames::first_pieces;
 use super::ways::{Loss, name_of, such_as};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::nft::nft;
-use crate::evidence::{Namespace, Plane};
+use crate::evidence::{EvidenceSource, Namespace};
 use crate::finding::{Confidence, Finding, Fix, Severity};
 use crate::recipe::{LabHost, Recipe, Step};
 
@@ -80,7 +80,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
             "{} datagrams wait for the rest of their fragments; {} fragments came in the window, and {} datagrams were completed",
             seen.waiting, seen.arrived, seen.completed
         );
-        finding.seen(Plane::Counters, text);
+        finding.seen(EvidenceSource::Counters, text);
     }
     if seen.timed_out > 0 && !loss.taken.is_empty() {
         finding.confidence = Confidence::High;
@@ -97,7 +97,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
         format!("{} datagrams wait for fragments that do not come.", seen.waiting)
     };
     if let Some(time) = namespace.setting("net.ipv4.ipfrag_time") {
-        finding.seen(Plane::Settings, format!("net.ipv4.ipfrag_time = {time} s"));
+        finding.seen(EvidenceSource::Settings, format!("net.ipv4.ipfrag_time = {time} s"));
     }
     finding.fixes.push(let_through());
     Some(finding)

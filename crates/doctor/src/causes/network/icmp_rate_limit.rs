@@ -2,7 +2,7 @@
 
 use super::ways::counter_as_fact;
 use crate::causes::{Cause, EvidenceView, Group};
-use crate::evidence::{Namespace, Plane};
+use crate::evidence::{EvidenceSource, Namespace};
 use crate::finding::{Confidence, Finding, Fix, Setting, Severity};
 use crate::recipe::{Recipe, Step, Traffic};
 
@@ -69,10 +69,10 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     };
     if let Some((name, now, usual)) = stricter {
         finding.object = name.to_owned();
-        finding.seen(Plane::Settings, format!("{name} = {now}"));
+        finding.seen(EvidenceSource::Settings, format!("{name} = {now}"));
         finding.fixes.push(usual_limit(name, now, usual));
     }
-    finding.missing = view.missing(namespace, &[Plane::Counters, Plane::Settings]);
+    finding.missing = view.missing(namespace, &[EvidenceSource::Counters, EvidenceSource::Settings]);
     Some(finding)
 }
 

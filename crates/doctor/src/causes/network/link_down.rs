@@ -4,7 +4,7 @@ use super::neighbour_unresolved::{next_hop, waits_for_neighbour};
 use super::ways::{groups_as_facts, is_missed, lookup};
 use crate::causes::{Cause, EvidenceView, Group, Taken};
 use crate::command::{sh, sysctl};
-use crate::evidence::{DropGroup, Interface, Namespace, Plane, RouteOutcome, Sample};
+use crate::evidence::{DropGroup, EvidenceSource, Interface, Namespace, RouteOutcome, Sample};
 use crate::finding::{Confidence, Finding, Fix, Severity};
 use crate::recipe::{Recipe, Step, Traffic};
 
@@ -95,12 +95,12 @@ fn told(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Interface, t
         "{} {state}: {} packets that were to leave through it{example} were lost.",
         interface.name, taken.packets
     );
-    finding.seen(Plane::Interfaces, format!("{} {state}", interface.name));
+    finding.seen(EvidenceSource::Interfaces, format!("{} {state}", interface.name));
     let changes = interface.carrier_changes;
     if changes.change() > 0 {
         let text = format!("its carrier changed {} times in the window", changes.change());
         let name = format!("{}.carrier_changes", interface.name);
-        finding.counter(Plane::Interfaces, &name, changes, text);
+        finding.counter(EvidenceSource::Interfaces, &name, changes, text);
     }
     let dev = &interface.name;
     let setting = format!("net.ipv4.conf.{}.ignore_routes_with_linkdown", super::ways::in_sysctl(dev));

@@ -4,7 +4,7 @@ use super::frames::{Datagram, frame};
 use super::ways::{Loss, in_sysctl, name_of, such_as};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::{sh, sysctl};
-use crate::evidence::{Namespace, Plane};
+use crate::evidence::{EvidenceSource, Namespace};
 use crate::finding::{Claim, Confidence, Fact, Finding, Fix};
 use crate::recipe::{LabHost, Recipe, Traffic};
 
@@ -57,10 +57,10 @@ fn by_counter(view: &EvidenceView<'_>) -> Option<Finding> {
     finding.confidence = Confidence::Low;
     finding.claims = vec![Claim::Counter { namespace: 0, counter: name.into(), packets: lost }];
     let text = format!("{} impossible sources, {filtered} of them by a reverse path filter", all.change());
-    finding.counter(Plane::Counters, name, all, text);
+    finding.counter(EvidenceSource::Counters, name, all, text);
     finding.summary =
         format!("{lost} packets with an impossible source came to some namespace, and were dropped.");
-    finding.missing = vec![Plane::Drops];
+    finding.missing = vec![EvidenceSource::Drops];
     Some(finding)
 }
 
@@ -89,7 +89,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
         format!("{} packets came{at} with {what} as their source{from}, and were dropped.", loss.packets);
     if let Some(interface) = &interface {
         let log = view.evidence.machine.log.iter().filter(|l| l.contains("martian source")).take(1);
-        finding.evidence.extend(log.map(|l| Fact::seen(Plane::Log, l.as_str())));
+        finding.evidence.extend(log.map(|l| Fact::seen(EvidenceSource::Log, l.as_str())));
         finding.fixes = fixes(namespace, interface, largest.map_or("", |g| g.reason.as_str()));
     }
     Some(finding)

@@ -3,7 +3,7 @@
 use super::ways::{groups_as_facts, name_of};
 use crate::causes::{Cause, EvidenceView, Group, Taken};
 use crate::command::sh;
-use crate::evidence::{DropGroup, Interface, Namespace, Plane};
+use crate::evidence::{DropGroup, EvidenceSource, Interface, Namespace};
 use crate::finding::{Claim, Confidence, Finding, Fix};
 use crate::recipe::{Recipe, Step, Traffic, UdpMode};
 
@@ -83,7 +83,7 @@ fn at_link(view: &EvidenceView<'_>, namespace: &Namespace, index: u32, taken: &T
     finding.claims.clone_from(&taken.claims);
     finding.evidence = groups_as_facts(taken);
     finding.object = interface.name.clone();
-    finding.missing = view.missing(namespace, &[Plane::Interfaces]);
+    finding.missing = view.missing(namespace, &[EvidenceSource::Interfaces]);
     let (own, other) = if is_port { (None, Some(interface.mtu)) } else { (Some(interface.mtu), narrow) };
     let differs = is_port || other.zip(own).is_some_and(|(other, own)| other < own);
     finding.confidence = if differs { Confidence::High } else { Confidence::Medium };
@@ -96,7 +96,7 @@ fn at_link(view: &EvidenceView<'_>, namespace: &Namespace, index: u32, taken: &T
     );
     if interface.grew("tx_dropped") > 0 {
         let text = format!("tx_dropped of {} grew by {}", interface.name, interface.grew("tx_dropped"));
-        finding.seen(Plane::Interfaces, text);
+        finding.seen(EvidenceSource::Interfaces, text);
     }
     // If the interface is a bridge port, its bridge sends into it.
     let sender = if is_port { namespace.interface(interface.master.unwrap_or(0)) } else { Some(interface) };
@@ -126,7 +126,7 @@ fn too_long_for_card(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<F
     finding.claims =
         vec![Claim::Counter { namespace: namespace.id, counter: counter.clone(), packets: lost }];
     let delta = interface.counters["rx_length_errors"];
-    finding.counter(Plane::Interfaces, &counter, delta, format!("{lost} frames of a wrong length"));
+    finding.counter(EvidenceSource::Interfaces, &counter, delta, format!("{lost} frames of a wrong length"));
     finding.object = name_of(namespace, interface.index);
     finding.summary = format!(
         "{lost} frames came to {} that are longer than it takes (MTU {}, frames of {} bytes): hosts on its link send longer ones.",

@@ -3,7 +3,7 @@
 use super::neighbour_unresolved::{next_hop, silent, waits_for_neighbour};
 use super::ways::{Loss, in_sysctl, name_of};
 use crate::causes::{Cause, EvidenceView, Group};
-use crate::evidence::{DropGroup, Namespace, Plane, Sample};
+use crate::evidence::{DropGroup, EvidenceSource, Namespace, Sample};
 use crate::finding::{Finding, Fix, Setting};
 use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
 
@@ -56,13 +56,13 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
          holds.",
         loss.packets
     );
-    finding.missing.extend(view.missing(namespace, &[Plane::Neighbours]));
+    finding.missing.extend(view.missing(namespace, &[EvidenceSource::Neighbours]));
     let family = if hop.is_none_or(|h| h.is_ipv4()) { "ipv4" } else { "ipv6" };
     let own = format!("net.{family}.neigh.{}.unres_qlen_bytes", in_sysctl(&name));
     let general = format!("net.{family}.neigh.default.unres_qlen_bytes");
     let now = namespace.setting(&own).or_else(|| namespace.setting(&general));
     if let Some(bytes) = now {
-        finding.seen(Plane::Settings, format!("{own} = {bytes}"));
+        finding.seen(EvidenceSource::Settings, format!("{own} = {bytes}"));
     }
     finding.fixes.push(longer(&own, now));
     Some(finding)

@@ -3,7 +3,7 @@
 use super::frames::{Datagram, frame};
 use super::ways::Loss;
 use crate::causes::{Cause, EvidenceView, Group};
-use crate::evidence::{Delta, Namespace, Plane};
+use crate::evidence::{Delta, EvidenceSource, Namespace};
 use crate::finding::{Claim, Confidence, Fact, Finding, Fix, Setting, Severity};
 use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
@@ -39,7 +39,7 @@ fn overflows(view: &EvidenceView<'_>) -> Vec<Fact> {
     let machine = &view.evidence.machine.counters;
     let moved = COUNTERS.iter().filter_map(|c| Some((*c, *machine.get(*c)?))).filter(|(_, d)| d.change() > 0);
     let fact = |(name, delta): (&str, Delta)| {
-        Fact::counter(Plane::Counters, name, delta, format!("{name} grew by {}", delta.change()))
+        Fact::counter(EvidenceSource::Counters, name, delta, format!("{name} grew by {}", delta.change()))
     };
     moved.map(fact).collect()
 }
@@ -59,7 +59,7 @@ fn by_counter(view: &EvidenceView<'_>) -> Option<Finding> {
         .map(|c| Claim::Counter { namespace: 0, counter: (*c).into(), packets: grew(c) })
         .collect();
     finding.evidence = overflows(view);
-    finding.missing = vec![Plane::Drops];
+    finding.missing = vec![EvidenceSource::Drops];
     let family = if v6 > v4 { "ipv6" } else { "ipv4" };
     finding.object = format!("net.{family}.neigh.default.gc_thresh3");
     finding.summary = format!(
@@ -95,10 +95,10 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     finding.severity =
         finding.severity.max(if loss.packets >= 10 { Severity::Warning } else { Severity::Note });
     if let Some(entries) = entries {
-        finding.seen(Plane::Neighbours, format!("{entries} entries are this namespace's"));
+        finding.seen(EvidenceSource::Neighbours, format!("{entries} entries are this namespace's"));
     }
     let log = view.evidence.machine.log.iter().filter(|l| l.contains("table overflow")).take(1);
-    let facts: Vec<_> = log.map(|l| Fact::seen(Plane::Log, l.as_str())).collect();
+    let facts: Vec<_> = log.map(|l| Fact::seen(EvidenceSource::Log, l.as_str())).collect();
     if !facts.is_empty() {
         finding.confidence = Confidence::High;
     }

@@ -9,7 +9,7 @@ use super::ipv6;
 use super::ways::{groups_as_facts, lookup, name_of};
 use crate::causes::{Cause, EvidenceView, Group, Taken};
 use crate::command::{Words, sh};
-use crate::evidence::{DropGroup, Namespace, Plane, Sample};
+use crate::evidence::{DropGroup, EvidenceSource, Namespace, Sample};
 use crate::finding::{Confidence, Finding, Fix, Severity};
 use crate::recipe::{Recipe, Step, Traffic};
 
@@ -109,7 +109,7 @@ fn on_interface(
     finding.claims.clone_from(&taken.claims);
     finding.evidence = groups_as_facts(taken);
     finding.confidence = if convicted(&hop) && failed { Confidence::High } else { Confidence::Medium };
-    finding.missing = view.missing(namespace, &[Plane::Neighbours]);
+    finding.missing = view.missing(namespace, &[EvidenceSource::Neighbours]);
     describe_states(namespace, index, hop, &mut finding);
     if scan {
         // These hosts never existed, so no real traffic is lost.
@@ -132,10 +132,10 @@ fn on_interface(
         && tuple.destination != hop
     {
         let text = format!("{hop} is the next hop of a route, such as to {}", tuple.destination);
-        finding.seen(Plane::Routes, text);
+        finding.seen(EvidenceSource::Routes, text);
     }
     if namespace.interface(index).is_some_and(|i| !i.addresses.is_empty() && !i.is_on_link(hop)) {
-        finding.seen(Plane::Interfaces, format!("{hop} is in none of the networks of {name}"));
+        finding.seen(EvidenceSource::Interfaces, format!("{hop} is in none of the networks of {name}"));
     }
     finding.fixes = fixes(hop, &name);
     Some(finding)
@@ -145,13 +145,13 @@ fn describe_states(namespace: &Namespace, index: u32, hop: IpAddr, finding: &mut
     let Some(neighbours) = &namespace.neighbours else { return };
     let of_hop = neighbours.unanswered.iter().find(|n| (n.interface, n.address) == (index, hop));
     if let Some(neighbour) = of_hop {
-        finding.seen(Plane::Neighbours, format!("neighbour {hop} is {}", neighbour.state));
+        finding.seen(EvidenceSource::Neighbours, format!("neighbour {hop} is {}", neighbour.state));
     }
     let answering =
         ["reachable", "stale", "delay", "probe"].map(|s| neighbours.states.get(s).copied().unwrap_or(0));
     let text =
         format!("{} neighbours in this namespace have an Ethernet address", answering.iter().sum::<u64>());
-    finding.seen(Plane::Neighbours, text);
+    finding.seen(EvidenceSource::Neighbours, text);
 }
 
 /// Without a look at drops: a neighbour that failed, and ICMP errors that say so.
@@ -172,7 +172,7 @@ fn by_state(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
         "{} on {name} does not answer when its Ethernet address is asked for, and errors were sent.",
         failed.address
     );
-    finding.missing = view.missing(namespace, &[Plane::Drops]);
+    finding.missing = view.missing(namespace, &[EvidenceSource::Drops]);
     describe_states(namespace, failed.interface, failed.address, &mut finding);
     finding.fixes = fixes(failed.address, &name);
     Some(finding)

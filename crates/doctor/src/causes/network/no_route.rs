@@ -5,7 +5,7 @@ use weir_text::order;
 use super::ipv6;
 use super::ways::{Loss, add_route, host_network, ip, is_policy, lookup, such_as};
 use crate::causes::{Cause, EvidenceView, Group, Taken};
-use crate::evidence::{DropGroup, Namespace, Plane, RouteOutcome, Sample, Tuple};
+use crate::evidence::{DropGroup, EvidenceSource, Namespace, RouteOutcome, Sample, Tuple};
 use crate::finding::{Finding, Fix, Severity};
 use crate::recipe::{Recipe, Traffic};
 
@@ -60,10 +60,10 @@ fn forwarded(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> 
     finding.summary = format!("{} packets had no route{example}, and were dropped.", loss.packets);
     if let Some(tuple) = first {
         let text = format!("asked for {}, the kernel answers: network unreachable", tuple.destination);
-        finding.seen(Plane::Routes, text);
+        finding.seen(EvidenceSource::Routes, text);
     }
     describe_default(namespace, first, &mut finding);
-    finding.missing.extend(view.missing(namespace, &[Plane::Routes]));
+    finding.missing.extend(view.missing(namespace, &[EvidenceSource::Routes]));
     finding.fixes.push(missing_route(first));
     Some(finding)
 }
@@ -98,7 +98,7 @@ fn describe_default(namespace: &Namespace, to: Option<&Tuple>, finding: &mut Fin
     let v4 = to.is_none_or(|t| t.destination.is_ipv4());
     let (has, family) = if v4 { (routes.default4, "IPv4") } else { (routes.default6, "IPv6") };
     if !has {
-        finding.seen(Plane::Routes, format!("there is no default route of {family}"));
+        finding.seen(EvidenceSource::Routes, format!("there is no default route of {family}"));
     }
 }
 

@@ -9,7 +9,7 @@ use super::ways::{Loss, counter_as_fact, groups_as_facts, lookup};
 use crate::causes::{Cause, EvidenceView, Group, Taken};
 use crate::command::nft::{self, nft};
 use crate::command::{Words, iptables, sh};
-use crate::evidence::{Backend, DropGroup, Namespace, Plane, Rule, RuleVerdict, Sample};
+use crate::evidence::{Backend, DropGroup, EvidenceSource, Namespace, Rule, RuleVerdict, Sample};
 use crate::finding::{Claim, Confidence, Fact, Finding, Fix, Severity};
 use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
 
@@ -80,7 +80,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     finding.confidence = if made_here || !rules.is_empty() { Confidence::High } else { Confidence::Medium };
     describe(namespace, &loss.taken, made_here, &rules, &mut finding);
     finding.fixes = fixes(namespace, &loss.taken, &rules, made_here);
-    finding.missing.extend(view.missing(namespace, &[Plane::Rules]));
+    finding.missing.extend(view.missing(namespace, &[EvidenceSource::Rules]));
     Some(finding)
 }
 
@@ -106,12 +106,12 @@ fn describe(
         errors.packets
     );
     let facts = rules.iter().take(3).map(|r| {
-        Fact::seen(Plane::Rules, format!("rule in {} {} {}: {}", r.family, r.table, r.chain, r.text))
+        Fact::seen(EvidenceSource::Rules, format!("rule in {} {} {}: {}", r.family, r.table, r.chain, r.text))
     });
     finding.evidence.extend(facts);
     if let Some(l) = sample.and_then(|s| lookup(namespace, s)).filter(|l| l.interface != 0) {
         let through = super::ways::name_of(namespace, l.interface);
-        finding.seen(Plane::Routes, format!("the error would have left through {through}"));
+        finding.seen(EvidenceSource::Routes, format!("the error would have left through {through}"));
     }
 }
 

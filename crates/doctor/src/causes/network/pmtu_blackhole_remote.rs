@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use crate::causes::{Cause, EvidenceView, Group, is_noise};
 use crate::command::{Words, sh};
-use crate::evidence::{FlowEvent, FlowEventKind, Namespace, Plane, TcpFlow, Tuple};
+use crate::evidence::{EvidenceSource, FlowEvent, FlowEventKind, Namespace, TcpFlow, Tuple};
 use crate::finding::{Confidence, Finding, Fix, Setting, Severity};
 use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
 
@@ -137,7 +137,7 @@ fn to_host(view: &EvidenceView<'_>, namespace: &Namespace, host: IpAddr, peer: &
     let text = format!(
         "{stuck} connections sent {shortest} to {longest} bytes again, {times} times, and no shorter segment"
     );
-    finding.seen(Plane::Flows, text);
+    finding.seen(EvidenceSource::Flows, text);
     if let Some(flow) = asked.clone().next() {
         let text = format!(
             "{} to {}: path MTU {}, segments of {}, {} bytes acknowledged in the window",
@@ -147,10 +147,11 @@ fn to_host(view: &EvidenceView<'_>, namespace: &Namespace, host: IpAddr, peer: &
             flow.mss,
             flow.bytes_acked.change()
         );
-        finding.seen(Plane::Sockets, text);
+        finding.seen(EvidenceSource::Sockets, text);
     }
     finding.not.push("not on this host: none of these packets is among those dropped here".into());
-    finding.missing = view.missing(namespace, &[Plane::Drops, Plane::Flows, Plane::Sockets]);
+    finding.missing =
+        view.missing(namespace, &[EvidenceSource::Drops, EvidenceSource::Flows, EvidenceSource::Sockets]);
     finding.fixes = fixes(namespace, host);
     Some(finding)
 }

@@ -3,7 +3,7 @@
 use super::ways::{counter_as_fact, ip, name_of};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::{Words, sh};
-use crate::evidence::{Namespace, Plane, RememberedMtu};
+use crate::evidence::{EvidenceSource, Namespace, RememberedMtu};
 use crate::finding::{Confidence, Fact, Finding, Fix, Setting, Severity};
 use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
 
@@ -71,15 +71,18 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
         namespace.interface(worst.interface).map_or(0.0, |i| 1.0 - f64::from(worst.mtu) / f64::from(i.mtu));
     let listed = remembered.iter().take(4).map(|r| {
         let text = format!("remembered for {}: {} bytes, for {} s more", r.destination, r.mtu, r.expires_s);
-        Fact::seen(Plane::Routes, text)
+        Fact::seen(EvidenceSource::Routes, text)
     });
     finding.evidence = listed.collect();
     if routes.remembered_total > 4 {
-        finding.seen(Plane::Routes, format!("{} path MTUs are remembered in all", routes.remembered_total));
+        finding.seen(
+            EvidenceSource::Routes,
+            format!("{} path MTUs are remembered in all", routes.remembered_total),
+        );
     }
     let counters = ["ip.FragOKs", "ip.FragCreates", "ip6.FragCreates"];
     finding.evidence.extend(counters.iter().filter_map(|c| counter_as_fact(namespace, c)));
-    finding.missing = view.missing(namespace, &[Plane::Sockets]);
+    finding.missing = view.missing(namespace, &[EvidenceSource::Sockets]);
     finding.fixes = fixes(namespace, worst);
     Some(finding)
 }

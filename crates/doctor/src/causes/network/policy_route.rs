@@ -3,7 +3,7 @@
 use super::ways::{Loss, is_policy, lookup};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::{Words, sh};
-use crate::evidence::{DropGroup, Lookup, Namespace, Plane, RouteOutcome, Sample, is_within};
+use crate::evidence::{DropGroup, EvidenceSource, Lookup, Namespace, RouteOutcome, Sample, is_within};
 use crate::finding::{Confidence, Fact, Finding, Fix};
 use crate::recipe::{Recipe, Step, Traffic};
 
@@ -65,8 +65,8 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
             _ => "invalid argument (a blackhole)",
         }
     );
-    finding.seen(Plane::Routes, answers);
-    let rules = routes.policies.iter().take(5).map(|p| Fact::seen(Plane::Routes, p.as_str()));
+    finding.seen(EvidenceSource::Routes, answers);
+    let rules = routes.policies.iter().take(5).map(|p| Fact::seen(EvidenceSource::Routes, p.as_str()));
     finding.evidence.extend(rules);
     finding.fixes = rule.map(|r| without(r)).into_iter().collect();
     Some(finding)

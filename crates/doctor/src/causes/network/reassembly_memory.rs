@@ -3,7 +3,7 @@
 use super::frames::first_pieces;
 use super::ways::Loss;
 use crate::causes::{Cause, EvidenceView, Group};
-use crate::evidence::{DropGroup, Namespace, Plane};
+use crate::evidence::{DropGroup, EvidenceSource, Namespace};
 use crate::finding::{Claim, Finding, Fix, Setting};
 use crate::recipe::{LabHost, Recipe, Step};
 
@@ -72,7 +72,7 @@ fn in_family(view: &EvidenceView<'_>, namespace: &Namespace, v6: bool) -> Option
     finding.summary =
         format!("{} fragments were refused: the memory for those that wait is full{words}.", loss.packets);
     if let Some(limit) = limit {
-        finding.seen(Plane::Settings, format!("{setting} = {limit}"));
+        finding.seen(EvidenceSource::Settings, format!("{setting} = {limit}"));
         finding.fixes.push(more(setting, limit));
     }
     if namespace.grew(&format!("{protocol}.ReasmTimeout")) < refused {

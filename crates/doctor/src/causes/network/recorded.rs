@@ -2,7 +2,7 @@
 
 use crate::causes::EvidenceView;
 use crate::diagnosis::diagnose;
-use crate::evidence::{Evidence, Plane, Sight};
+use crate::evidence::{Evidence, EvidenceSource, Sight};
 use crate::finding::Severity;
 
 macro_rules! recorded {
@@ -63,7 +63,7 @@ fn what_a_counter_tells_is_found_without_a_look_at_drops() {
     for (id, text) in RECORDED.iter().filter(|(id, _)| ["forwarding-off", "routing-loop"].contains(id)) {
         let mut evidence = read(text);
         evidence.drops.clear();
-        evidence.planes.insert(Plane::Drops, Sight::Blind("no BTF".into()));
+        evidence.evidence_sources.insert(EvidenceSource::Drops, Sight::Blind("no BTF".into()));
         let diagnosis = diagnose(&evidence);
         assert!(diagnosis.findings.iter().any(|f| f.cause == *id), "{id}");
     }

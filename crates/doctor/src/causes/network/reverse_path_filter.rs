@@ -3,7 +3,7 @@
 use super::ways::{Loss, host_network, in_sysctl, lookup, name_of, such_as};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{Lookup, Namespace, Plane};
+use crate::evidence::{EvidenceSource, Lookup, Namespace};
 use crate::finding::{Fact, Finding, Fix, Setting};
 use crate::recipe::{Recipe, Step, Traffic};
 
@@ -64,7 +64,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     let setting = interface.as_ref().map(|i| format!("net.ipv4.conf.{}.rp_filter", in_sysctl(i)));
     for name in ["net.ipv4.conf.all.rp_filter"].into_iter().chain(setting.as_deref()) {
         if let Some(value) = namespace.setting(name) {
-            finding.seen(Plane::Settings, format!("{name} = {value}"));
+            finding.seen(EvidenceSource::Settings, format!("{name} = {value}"));
         }
     }
     if let Some(setting) = setting {
@@ -84,7 +84,7 @@ fn way_back(namespace: &Namespace, answer: Option<&Lookup>) -> Option<Fact> {
             name_of(namespace, index)
         ),
     };
-    Some(Fact::seen(Plane::Routes, text))
+    Some(Fact::seen(EvidenceSource::Routes, text))
 }
 
 fn fixes(namespace: &Namespace, setting: &str, answer: Option<&Lookup>, interface: &str) -> Vec<Fix> {

@@ -3,7 +3,7 @@
 use super::ways::{Loss, add_route, host_network, ip, lookup, name_of, such_as};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::{Words, sh};
-use crate::evidence::{DropGroup, Lookup, Namespace, Plane, RouteOutcome};
+use crate::evidence::{DropGroup, EvidenceSource, Lookup, Namespace, RouteOutcome};
 use crate::finding::{Confidence, Finding, Fix, Severity};
 use crate::recipe::{Recipe, Step, Traffic};
 
@@ -61,10 +61,10 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
             "asked for {}, the kernel answers: via {hop} through {through}, where it came from",
             l.destination
         );
-        finding.seen(Plane::Routes, text);
+        finding.seen(EvidenceSource::Routes, text);
         let forwarded = namespace.grew("ip.ForwDatagrams") + namespace.grew("ip6.OutForwDatagrams");
         let text = format!("{forwarded} packets were forwarded in the window, each of these many times");
-        finding.seen(Plane::Counters, text);
+        finding.seen(EvidenceSource::Counters, text);
         finding.fixes = fixes(l);
     } else {
         finding.object = example.map_or(String::new(), |t| t.destination.to_string());
@@ -78,7 +78,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
             loss.packets
         );
     }
-    finding.missing.extend(view.missing(namespace, &[Plane::Routes]));
+    finding.missing.extend(view.missing(namespace, &[EvidenceSource::Routes]));
     Some(finding)
 }
 

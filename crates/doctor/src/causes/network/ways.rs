@@ -6,7 +6,7 @@ use weir_text::order;
 
 use crate::causes::{EvidenceView, Taken};
 use crate::command::{Words, sh};
-use crate::evidence::{Lookup, Namespace, Plane, RouteOutcome, Sample, Tuple};
+use crate::evidence::{EvidenceSource, Lookup, Namespace, RouteOutcome, Sample, Tuple};
 use crate::finding::{Claim, Confidence, Fact, Finding, Fix};
 
 /// A loss and what shows it.
@@ -65,7 +65,7 @@ impl<'a> Loss<'a> {
         };
         finding.evidence = groups_as_facts(&self.taken);
         finding.evidence.extend(self.counters.iter().filter_map(|c| counter_as_fact(namespace, c)));
-        finding.missing = view.missing(namespace, &[Plane::Drops, Plane::Counters]);
+        finding.missing = view.missing(namespace, &[EvidenceSource::Drops, EvidenceSource::Counters]);
         Some(finding)
     }
 }
@@ -81,7 +81,7 @@ pub(super) fn groups_as_facts(taken: &Taken<'_>) -> Vec<Fact> {
     }
     order::by_key(&mut ways, |w| std::cmp::Reverse(w.2));
     let fact = |(reason, location, packets): &(&str, &str, u64)| {
-        Fact::seen(Plane::Drops, format!("{packets} packets dropped as {reason} in {location}()"))
+        Fact::seen(EvidenceSource::Drops, format!("{packets} packets dropped as {reason} in {location}()"))
     };
     ways.iter().take(4).map(fact).collect()
 }
@@ -95,7 +95,12 @@ pub(super) fn such_as(example: Option<Tuple>) -> String {
 pub(super) fn counter_as_fact(namespace: &Namespace, counter: &str) -> Option<Fact> {
     let delta = *namespace.counters.get(counter)?;
     (delta.change() > 0).then(|| {
-        Fact::counter(Plane::Counters, counter, delta, format!("{counter} grew by {}", delta.change()))
+        Fact::counter(
+            EvidenceSource::Counters,
+            counter,
+            delta,
+            format!("{counter} grew by {}", delta.change()),
+        )
     })
 }
 

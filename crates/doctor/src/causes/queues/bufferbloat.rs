@@ -3,7 +3,7 @@
 use super::lost::{named, per_second, rate, shaper};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::{Words, sh};
-use crate::evidence::{Interface, Namespace, Plane, Qdisc, TcpFlow};
+use crate::evidence::{EvidenceSource, Interface, Namespace, Qdisc, TcpFlow};
 use crate::finding::{Confidence, Finding, Fix, Severity};
 use crate::recipe::{Recipe, Step, Traffic};
 
@@ -79,14 +79,14 @@ fn on_interface(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Inte
         qdisc.backlog_packets,
         qdisc.dropped.change()
     );
-    finding.seen(Plane::Qdiscs, text);
+    finding.seen(EvidenceSource::Qdiscs, text);
     if let Some(flow) = swollen(namespace) {
         finding.confidence = Confidence::High;
         let (now, least) = (f64::from(flow.rtt_us) / 1e3, f64::from(flow.min_rtt_us) / 1e3);
         let text = format!("round trips to {} take {now:.0} ms, and {least:.1} ms at best", flow.remote);
-        finding.seen(Plane::Sockets, text);
+        finding.seen(EvidenceSource::Sockets, text);
     }
-    finding.missing = view.missing(namespace, &[Plane::Qdiscs]);
+    finding.missing = view.missing(namespace, &[EvidenceSource::Qdiscs]);
     finding.fixes = fixes(interface, qdisc);
     Some(finding)
 }

@@ -7,7 +7,7 @@ use weir_wire::{Udp, protocol};
 use super::lost::per_second;
 use crate::causes::{Cause, EvidenceView, Group, Taken};
 use crate::command::sh;
-use crate::evidence::{Interface, Namespace, Plane};
+use crate::evidence::{EvidenceSource, Interface, Namespace};
 use crate::finding::{Confidence, Finding, Fix};
 use crate::recipe::frames::{damaged, header, ipv4};
 use crate::recipe::{LabHost, Recipe, Traffic};
@@ -59,7 +59,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     }
     let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.claims = view.claims(namespace, &taken, "checksums", counted);
-    finding.missing = view.missing(namespace, &[Plane::Drops, Plane::Counters]);
+    finding.missing = view.missing(namespace, &[EvidenceSource::Drops, EvidenceSource::Counters]);
     let interface = busiest(namespace, &taken);
     finding.object = interface.map(|i| i.name.clone()).unwrap_or_default();
     let through = interface.map(|i| format!(" through {}", i.name)).unwrap_or_default();
@@ -68,11 +68,11 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
         per_second(view, lost)
     );
     for group in &taken.groups {
-        finding.seen(Plane::Drops, format!("{} dropped as {}", group.packets, group.reason));
+        finding.seen(EvidenceSource::Drops, format!("{} dropped as {}", group.packets, group.reason));
     }
     for name in COUNTERS.iter().filter(|c| namespace.grew(c) > 0) {
         let text = format!("{name} grew by {}", namespace.grew(name));
-        finding.counter(Plane::Counters, name, namespace.counters[*name], text);
+        finding.counter(EvidenceSource::Counters, name, namespace.counters[*name], text);
     }
     if !taken.is_empty() && counted > 0 {
         finding.confidence = Confidence::High;
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interface_is_named_and_both_planes_make_it_sure() {
+    fn the_interface_is_named_and_both_sources_make_it_sure() {
         let found =
             (CAUSE.examine)(&EvidenceView::of(&host(&[("udp.InCsumErrors", 80), ("udp.InErrors", 80)], 80)));
         assert_eq!((found[0].object.as_str(), found[0].confidence), ("eth0", Confidence::High));

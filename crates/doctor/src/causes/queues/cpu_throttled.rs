@@ -3,7 +3,7 @@
 use super::lost::per_second;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{CgroupThrottle, Plane};
+use crate::evidence::{CgroupThrottle, EvidenceSource};
 use crate::finding::{Confidence, Finding, Fix, Severity};
 use crate::recipe::{LabHost, Recipe, Traffic};
 
@@ -54,11 +54,11 @@ fn of_group(view: &EvidenceView<'_>, group: &CgroupThrottle) -> Option<Finding> 
         stood * 1e3
     );
     let text = format!("held back in {} periods", group.throttled.change());
-    finding.counter(Plane::Pressure, "nr_throttled", group.throttled, text);
+    finding.counter(EvidenceSource::Pressure, "nr_throttled", group.throttled, text);
     let text = format!("for {} ms", group.throttled_us.change() / 1000);
-    finding.counter(Plane::Pressure, "throttled_usec", group.throttled_us, text);
+    finding.counter(EvidenceSource::Pressure, "throttled_usec", group.throttled_us, text);
     if serves {
-        finding.seen(Plane::Pressure, format!("{} network sockets belong to it", group.sockets));
+        finding.seen(EvidenceSource::Pressure, format!("{} network sockets belong to it", group.sockets));
     } else {
         finding.not.push("no program in it was seen to have a network socket".into());
     }

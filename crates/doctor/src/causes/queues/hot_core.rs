@@ -2,7 +2,7 @@
 
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{Core, Interface, Machine, Plane};
+use crate::evidence::{Core, EvidenceSource, Interface, Machine};
 use crate::finding::{Claim, Confidence, Finding, Fix, Severity};
 use crate::recipe::{Recipe, Step, Traffic};
 
@@ -94,7 +94,7 @@ fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
             c.processed.change(),
             c.dropped.change()
         );
-        finding.seen(Plane::Cores, text);
+        finding.seen(EvidenceSource::Cores, text);
     }
     if lost > 0 {
         finding.confidence = Confidence::High;
@@ -205,7 +205,7 @@ mod tests {
             interfaces: vec![interface],
             ..Namespace::default()
         });
-        evidence.planes.insert(Plane::Drops, Sight::Seen);
+        evidence.evidence_sources.insert(EvidenceSource::Drops, Sight::Seen);
         if drops > 0 {
             let group = DropGroup {
                 namespace: 5,

@@ -3,7 +3,7 @@
 use super::lost::per_second;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::Plane;
+use crate::evidence::EvidenceSource;
 use crate::finding::{Claim, Confidence, Finding, Fix, Setting};
 
 pub(super) const CAUSE: Cause = Cause {
@@ -68,18 +68,18 @@ fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
         )
     };
     if lost > 0 {
-        finding.seen(Plane::Drops, format!("{lost} packets dropped because memory was missing"));
+        finding.seen(EvidenceSource::Drops, format!("{lost} packets dropped because memory was missing"));
     }
     if stalled_us.change() > 0 {
         let text = format!("all programs stalled for {} ms", stalled_us.change() / 1000);
-        finding.counter(Plane::Pressure, "memory.full", stalled_us, text);
+        finding.counter(EvidenceSource::Pressure, "memory.full", stalled_us, text);
     }
     for (name, delta) in machine.memory_events.iter().filter(|(_, d)| d.change() > 0) {
-        finding.counter(Plane::Pressure, name, *delta, format!("{name} grew by {}", delta.change()));
+        finding.counter(EvidenceSource::Pressure, name, *delta, format!("{name} grew by {}", delta.change()));
     }
     let available = machine.memory_bytes.get("MemAvailable").copied();
     if let Some(bytes) = available {
-        finding.seen(Plane::Pressure, format!("{} MB of memory are available", bytes / 1_000_000));
+        finding.seen(EvidenceSource::Pressure, format!("{} MB of memory are available", bytes / 1_000_000));
     }
     if killed.change() > 0 || lost > 0 && stalled >= WORTH {
         finding.confidence = Confidence::High;

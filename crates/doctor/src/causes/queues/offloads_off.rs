@@ -3,7 +3,7 @@
 use super::lost::{per_second, rate};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::{Words, sh};
-use crate::evidence::{Core, Interface, Namespace, Plane};
+use crate::evidence::{Core, EvidenceSource, Interface, Namespace};
 use crate::finding::{Confidence, Finding, Fix, Severity};
 use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
 
@@ -94,7 +94,7 @@ fn on_interface(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Inte
     for name in ["tx-tcp-segmentation", "tx-generic-segmentation", "rx-gro"] {
         if let Some(on) = interface.features.get(name) {
             let state = if *on { "on" } else { "off" };
-            finding.seen(Plane::Interfaces, format!("{name} of {} is {state}", interface.name));
+            finding.seen(EvidenceSource::Interfaces, format!("{name} of {} is {state}", interface.name));
         }
     }
     for (way, packets, bytes) in [("out", "tx_packets", "tx_bytes"), ("in", "rx_packets", "rx_bytes")] {
@@ -105,12 +105,12 @@ fn on_interface(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Inte
             bytes / packets.max(1),
             rate(per_second(view, bytes) * 8.0)
         );
-        finding.seen(Plane::Interfaces, text);
+        finding.seen(EvidenceSource::Interfaces, text);
     }
     if let Some(core) = full {
         finding.impact = 0.02;
         let text = format!("core {} is idle for {:.0} % of the time", core.number, idle(core) * 100.0);
-        finding.seen(Plane::Cores, text);
+        finding.seen(EvidenceSource::Cores, text);
     }
     let dev = &interface.name;
     let switch = |state: &'static str| {

@@ -3,7 +3,7 @@
 use super::lost::{address, culprit, named, on, per_second, rate, shaper};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::{Words, sh};
-use crate::evidence::{DropGroup, Interface, Namespace, Plane, Qdisc};
+use crate::evidence::{DropGroup, EvidenceSource, Interface, Namespace, Qdisc};
 use crate::finding::{Confidence, Finding, Fix, Severity};
 use crate::recipe::{FastPathSetup, LabHost, Recipe, Step, Traffic};
 
@@ -77,17 +77,17 @@ fn on_interface(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Inte
         taken.claims
     };
     finding.object = interface.name.clone();
-    finding.missing = view.missing(namespace, &[Plane::Drops]);
+    finding.missing = view.missing(namespace, &[EvidenceSource::Drops]);
     if !taken.groups.is_empty() {
         let reason = &taken.groups[0].reason;
         let text =
             format!("{} packets dropped as {reason} on their way out of {}", taken.packets, interface.name);
-        finding.seen(Plane::Drops, text);
+        finding.seen(EvidenceSource::Drops, text);
     }
     match qdisc {
         Some(qdisc) => describe(view, interface, qdisc, lost, &mut finding),
         None => {
-            finding.missing.extend(view.missing(namespace, &[Plane::Qdiscs]));
+            finding.missing.extend(view.missing(namespace, &[EvidenceSource::Qdiscs]));
             finding.summary = format!(
                 "{lost} packets had no room in the queue of {}; the queue itself was not visible.",
                 interface.name
@@ -108,14 +108,14 @@ fn describe(view: &EvidenceView<'_>, interface: &Interface, qdisc: &Qdisc, lost:
     let dropped = qdisc.dropped.change();
     finding.object = format!("{tc}: {name}");
     finding.counter(
-        Plane::Qdiscs,
+        EvidenceSource::Qdiscs,
         &format!("qdisc.{tc}.{}.dropped", qdisc.handle),
         qdisc.dropped,
         format!("{name} on {tc} dropped {dropped} packets and sent {} on", qdisc.packets.change()),
     );
     if qdisc.backlog_packets > 0 {
         let text = format!("{} packets ({} bytes) wait in it", qdisc.backlog_packets, qdisc.backlog_bytes);
-        finding.seen(Plane::Qdiscs, text);
+        finding.seen(EvidenceSource::Qdiscs, text);
     }
     let signal = (dropped as f64) < SIGNAL * (dropped + qdisc.packets.change()) as f64;
     if MANAGED.contains(&qdisc.kind.as_str()) && signal {
@@ -127,7 +127,7 @@ fn describe(view: &EvidenceView<'_>, interface: &Interface, qdisc: &Qdisc, lost:
         let limit = shaper.rate_bps.unwrap_or_default() as f64;
         let sent = per_second(view, shaper.bytes.change()) * 8.0;
         let text = format!("{} is set to {}; it sent {}", named(shaper), rate(limit), rate(sent));
-        finding.seen(Plane::Qdiscs, text);
+        finding.seen(EvidenceSource::Qdiscs, text);
         finding.summary = format!(
             "The shaper {} on {tc} lets {} through, and {lost} packets that came on top of it were dropped.",
             named(shaper),
@@ -260,7 +260,7 @@ mod tests {
         };
         evidence.drops = drops.into_iter().map(group).collect();
         let sight = if sees_drops { Sight::Seen } else { Sight::Blind("hidden".into()) };
-        evidence.planes.insert(Plane::Drops, sight);
+        evidence.evidence_sources.insert(EvidenceSource::Drops, sight);
         evidence
     }
 
@@ -299,7 +299,10 @@ mod tests {
         let inner = qdisc("bfifo", "0:", "1:1", 500, 60);
         let evidence = host(vec![shaper, inner], Vec::new(), false);
         let found = (CAUSE.examine)(&EvidenceView::of(&evidence));
-        assert!(found[0].summary.contains("tbf 1:") && found[0].missing == [Plane::Drops], "{found:?}");
+        assert!(
+            found[0].summary.contains("tbf 1:") && found[0].missing == [EvidenceSource::Drops],
+            "{found:?}"
+        );
         assert!(
             matches!(&found[0].claims[..], [crate::finding::Claim::Counter { packets: 60, .. }]),
             "{found:?}"

@@ -3,13 +3,13 @@
 
 use super::CAUSES;
 use crate::causes::EvidenceView;
-use crate::evidence::{Evidence, Plane, Sight};
+use crate::evidence::{Evidence, EvidenceSource, Sight};
 use crate::finding::{Claim, Finding, Severity};
 
 fn findings(text: &str, sees_drops: bool) -> Vec<Finding> {
     let mut evidence: Evidence = serde_json::from_str(text).unwrap();
     if !sees_drops {
-        evidence.planes.insert(Plane::Drops, Sight::Blind("hidden".into()));
+        evidence.evidence_sources.insert(EvidenceSource::Drops, Sight::Blind("hidden".into()));
         evidence.drops.clear();
     }
     let view = EvidenceView::of(&evidence);

@@ -3,7 +3,7 @@
 use super::lost::on;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{Interface, Namespace, Plane};
+use crate::evidence::{EvidenceSource, Interface, Namespace};
 use crate::finding::{Confidence, Finding, Fix};
 use crate::recipe::{Recipe, Step, Traffic};
 
@@ -91,16 +91,20 @@ fn on_veth(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Interface
         vec![view.counted(namespace, &format!("ring.{}", interface.name), dropped)]
     } else {
         finding.confidence = Confidence::High;
-        finding.seen(Plane::Drops, format!("{lost} packets dropped in {}()", taken.groups[0].location));
+        finding
+            .seen(EvidenceSource::Drops, format!("{lost} packets dropped in {}()", taken.groups[0].location));
         taken.claims
     };
     finding.summary =
         format!("The ring of the veth end {} was full, and {lost} packets were dropped.", interface.name);
     let text = format!("tx_dropped of the other end, {}, grew by {dropped}", sender.name);
-    finding.counter(Plane::Interfaces, "tx_dropped", sender.counters["tx_dropped"], text);
+    finding.counter(EvidenceSource::Interfaces, "tx_dropped", sender.counters["tx_dropped"], text);
     let by = if interface.xdp.is_some() { "an XDP program" } else { "GRO" };
-    finding.seen(Plane::Interfaces, format!("{} has a ring of 256 packets because of {by}", interface.name));
-    finding.missing = view.missing(namespace, &[Plane::Drops]);
+    finding.seen(
+        EvidenceSource::Interfaces,
+        format!("{} has a ring of 256 packets because of {by}", interface.name),
+    );
+    finding.missing = view.missing(namespace, &[EvidenceSource::Drops]);
     if interface.xdp.is_none() {
         let dev = &interface.name;
         finding.fixes.push(Fix::new(
@@ -138,11 +142,11 @@ fn on_card(view: &EvidenceView<'_>, namespace: &Namespace, card: &Interface) -> 
     finding.claims = vec![view.counted(namespace, &format!("ring.{}", card.name), lost)];
     for name in STANDARD.iter().filter(|c| card.grew(c) > 0) {
         let text = format!("{name} of {} grew by {}", card.name, card.grew(name));
-        finding.counter(Plane::Interfaces, name, card.counters[*name], text);
+        finding.counter(EvidenceSource::Interfaces, name, card.counters[*name], text);
     }
     for (name, delta) in &own {
         let text = format!("{name} of {} grew by {}", card.name, delta.change());
-        finding.counter(Plane::Driver, name, **delta, text);
+        finding.counter(EvidenceSource::Driver, name, **delta, text);
     }
     let allowance = own.iter().find(|(n, _)| n.ends_with("allowance_exceeded"));
     if let Some((name, _)) = allowance {
@@ -159,7 +163,7 @@ fn on_card(view: &EvidenceView<'_>, namespace: &Namespace, card: &Interface) -> 
     if standard > 0 && !own.is_empty() {
         finding.confidence = Confidence::High;
     }
-    finding.missing = view.missing(namespace, &[Plane::Driver, Plane::Cores]);
+    finding.missing = view.missing(namespace, &[EvidenceSource::Driver, EvidenceSource::Cores]);
     finding.fixes = fixes(card);
     Some(finding)
 }

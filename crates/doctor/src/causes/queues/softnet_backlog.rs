@@ -5,7 +5,7 @@ use weir_text::order;
 use super::hot_core::{Hot, hottest};
 use super::lost::per_second;
 use crate::causes::{Cause, EvidenceView, Group};
-use crate::evidence::{Core, Namespace, Plane};
+use crate::evidence::{Core, EvidenceSource, Namespace};
 use crate::finding::{Confidence, Finding, Fix, Setting};
 use crate::recipe::{Recipe, Step, TcpMode, Traffic};
 
@@ -49,7 +49,7 @@ fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
     let machine = Namespace { name: "machine".into(), ..Namespace::default() };
     let mut finding = view.machine_finding(CAUSE.id, view.severity_for_all(dropped));
     finding.claims = vec![view.counted(&machine, "softnet.dropped", dropped)];
-    finding.missing = view.missing(&machine, &[Plane::Drops]);
+    finding.missing = view.missing(&machine, &[EvidenceSource::Drops]);
     finding.summary = format!("{dropped} packets had no room in the backlog of a core.");
     describe(view, &mut finding, dropped);
     vec![finding]
@@ -63,14 +63,14 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     let lost = taken.packets;
     let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.claims = taken.claims.clone();
-    finding.missing = view.missing(namespace, &[Plane::Cores]);
+    finding.missing = view.missing(namespace, &[EvidenceSource::Cores]);
     let names = taken.groups.iter().filter_map(|g| Some(namespace.interface(g.interface)?.name.as_str()));
     let through = order::set(names).into_iter().collect::<Vec<_>>().join(", ");
     finding.object = through.clone();
     finding.summary = format!(
         "{lost} packets that came in through {through} had no room in the backlog of the core that was to handle them."
     );
-    finding.seen(Plane::Drops, format!("{lost} packets dropped as CPU_BACKLOG"));
+    finding.seen(EvidenceSource::Drops, format!("{lost} packets dropped as CPU_BACKLOG"));
     describe(view, &mut finding, lost);
     Some(finding)
 }
@@ -89,19 +89,19 @@ fn describe(view: &EvidenceView<'_>, finding: &mut Finding, lost: u64) {
             core.processed.change(),
             core.share("softirq") * 100.0
         );
-        finding.counter(Plane::Cores, "softnet.dropped", core.dropped, text);
+        finding.counter(EvidenceSource::Cores, "softnet.dropped", core.dropped, text);
     }
     if core_seen {
         finding.confidence = Confidence::High;
     }
     if limited * 2 > lost {
         finding.seen(
-            Plane::Cores,
+            EvidenceSource::Cores,
             format!("{limited} of them by the flow limit: one flow took more than half of the queue"),
         );
     }
     let Some(now) = machine.setting(NAME) else { return };
-    finding.seen(Plane::Settings, format!("{NAME} = {now}"));
+    finding.seen(EvidenceSource::Settings, format!("{NAME} = {now}"));
     let busiest = machine.cores.iter().max_by(|a, b| a.share("softirq").total_cmp(&b.share("softirq")));
     let saturated = busiest.is_some_and(is_saturated);
     if let Hot::Alone(core) = hottest(machine) {
@@ -157,7 +157,7 @@ mod tests {
         evidence.machine.settings.insert(NAME.into(), "1000".into());
         evidence.namespaces.push(Namespace { id: 5, ..Namespace::default() });
         if seen {
-            evidence.planes.insert(Plane::Drops, Sight::Seen);
+            evidence.evidence_sources.insert(EvidenceSource::Drops, Sight::Seen);
             let group = DropGroup {
                 namespace: 5,
                 reason: "CPU_BACKLOG".into(),
@@ -186,7 +186,7 @@ mod tests {
             found[0].claims,
             [Claim::Counter { namespace: 0, counter: "softnet.dropped".into(), packets: 400 }]
         );
-        assert_eq!(found[0].missing, [Plane::Drops]);
+        assert_eq!(found[0].missing, [EvidenceSource::Drops]);
         assert_eq!(examine(&EvidenceView::of(&host(300, 0, false))), []);
         let mut others = host(300, 400, true);
         others.drops.clear();

@@ -2,7 +2,7 @@
 
 use super::lost::per_second;
 use crate::causes::{Cause, EvidenceView, Group};
-use crate::evidence::Plane;
+use crate::evidence::EvidenceSource;
 use crate::finding::{Finding, Fix, Setting, Severity};
 use crate::recipe::{Recipe, Traffic};
 
@@ -52,7 +52,7 @@ fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
             core.squeezed.change(),
             core.processed.change()
         );
-        finding.counter(Plane::Cores, "softnet.squeezed", core.squeezed, text);
+        finding.counter(EvidenceSource::Cores, "softnet.squeezed", core.squeezed, text);
     }
     finding.not.push("no loss: nothing was dropped for it".into());
     finding.fixes.extend(larger(view));

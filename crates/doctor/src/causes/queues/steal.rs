@@ -2,7 +2,7 @@
 
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{Core, Plane};
+use crate::evidence::{Core, EvidenceSource};
 use crate::finding::{Confidence, Finding, Fix, Severity};
 
 pub(super) const CAUSE: Cause = Cause {
@@ -52,7 +52,7 @@ fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
             core.share("steal") * 100.0,
             core.dropped.change()
         );
-        finding.counter(Plane::Cores, "steal", ticks, text);
+        finding.counter(EvidenceSource::Cores, "steal", ticks, text);
     }
     if lost == 0 {
         finding.not.push("no loss on the cores that were away".into());

@@ -3,7 +3,7 @@
 use super::lost::on;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{Interface, Namespace, Plane};
+use crate::evidence::{EvidenceSource, Interface, Namespace};
 use crate::finding::{Confidence, Finding, Fix};
 use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
@@ -46,17 +46,17 @@ fn on_tap(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Interface)
     }
     let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.object.clone_from(&interface.name);
-    finding.missing = view.missing(namespace, &[Plane::Drops]);
+    finding.missing = view.missing(namespace, &[EvidenceSource::Drops]);
     if let Some(group) = taken.groups.first() {
         let text = format!("{lost} packets dropped as {} in {}()", group.reason, group.location);
-        finding.seen(Plane::Drops, text);
+        finding.seen(EvidenceSource::Drops, text);
         finding.claims = taken.claims;
     } else {
         finding.claims = vec![view.counted(namespace, &format!("tap.{}", interface.name), counted)];
     }
     if counted > 0 {
         let text = format!("tx_dropped of {} grew by {counted}", interface.name);
-        finding.counter(Plane::Interfaces, "tx_dropped", interface.counters["tx_dropped"], text);
+        finding.counter(EvidenceSource::Interfaces, "tx_dropped", interface.counters["tx_dropped"], text);
     }
     if counted > 0 && !finding.claims.is_empty() && view.sees_drops() {
         finding.confidence = Confidence::High;
@@ -130,7 +130,7 @@ mod tests {
         let mut evidence = Evidence { window_s: 10.0, ..Evidence::default() };
         evidence.namespaces.push(Namespace { id: 5, interfaces: vec![interface], ..Namespace::default() });
         if let Some(reason) = reason {
-            evidence.planes.insert(Plane::Drops, Sight::Seen);
+            evidence.evidence_sources.insert(EvidenceSource::Drops, Sight::Seen);
             evidence.drops.push(DropGroup {
                 namespace: 5,
                 reason: reason.into(),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_ring_is_found_by_either_plane() {
+    fn a_full_ring_is_found_by_either_source() {
         let found = examine(&EvidenceView::of(&host("tun", 70, Some("FULL_RING"))));
         assert_eq!((found[0].confidence, found[0].claims.len()), (Confidence::High, 1));
         assert_eq!(found[0].fixes[1].commands, ["ip link set dev vnet7 txqueuelen 4000"]);

@@ -4,7 +4,7 @@ use super::lost::on;
 use super::programs::attach_tc;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::{Words, sh};
-use crate::evidence::{BpfProgram, DropGroup, Interface, Namespace, Plane, TcFilter};
+use crate::evidence::{BpfProgram, DropGroup, EvidenceSource, Interface, Namespace, TcFilter};
 use crate::finding::{Confidence, Finding, Fix};
 use crate::recipe::{Recipe, Step, Traffic};
 
@@ -66,7 +66,8 @@ fn on_side(
     }
     let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.claims = view.claims(namespace, &taken, &format!("tc.{}.{side}", interface.name), counted);
-    finding.missing = view.missing(namespace, &[Plane::Drops, Plane::Programs, Plane::Qdiscs]);
+    finding.missing =
+        view.missing(namespace, &[EvidenceSource::Drops, EvidenceSource::Programs, EvidenceSource::Qdiscs]);
     // The first one in order has the first word; one whose counter moved is convicted.
     let culprit = filters.iter().find(|f| f.dropped.change() > 0).or(filters.first());
     finding.object =
@@ -76,7 +77,7 @@ fn on_side(
     finding.summary = format!("{what} dropped {lost} packets that {way} {}.", interface.name);
     if !taken.is_empty() {
         let text = format!("{lost} packets dropped as {} on {}", taken.groups[0].reason, interface.name);
-        finding.seen(Plane::Drops, text);
+        finding.seen(EvidenceSource::Drops, text);
         finding.evidence.extend(taken.example_as_fact());
     }
     for filter in &filters {
@@ -84,7 +85,7 @@ fn on_side(
         if filter.dropped.change() > 0 {
             text += &format!(", which dropped {}", filter.dropped.change());
         }
-        finding.seen(Plane::Programs, text);
+        finding.seen(EvidenceSource::Programs, text);
     }
     if let ([_], false) = (&filters[..], taken.is_empty()) {
         finding.confidence = Confidence::High;
@@ -194,7 +195,7 @@ mod tests {
         let mut evidence = Evidence { window_s: 10.0, ..Evidence::default() };
         evidence.namespaces.push(Namespace { id: 5, interfaces: vec![interface], ..Namespace::default() });
         if sees_drops {
-            evidence.planes.insert(Plane::Drops, Sight::Seen);
+            evidence.evidence_sources.insert(EvidenceSource::Drops, Sight::Seen);
             evidence.drops.push(DropGroup {
                 namespace: 5,
                 reason: reason.into(),

@@ -2,7 +2,7 @@
 
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{Interface, Namespace, Plane};
+use crate::evidence::{EvidenceSource, Interface, Namespace};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
 
 pub(super) const CAUSE: Cause = Cause {
@@ -46,11 +46,11 @@ fn on_interface(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Inte
         "{} stopped sending until the kernel's watchdog reset it: packets for it waited or were lost.",
         interface.name
     );
-    finding.evidence.extend(line.map(|l| Fact::seen(Plane::Log, l.clone())));
+    finding.evidence.extend(line.map(|l| Fact::seen(EvidenceSource::Log, l.clone())));
     for (name, times) in timeouts(interface) {
-        finding.seen(Plane::Driver, format!("{name} of {} grew by {times}", interface.name));
+        finding.seen(EvidenceSource::Driver, format!("{name} of {} grew by {times}", interface.name));
     }
-    finding.missing = view.missing(namespace, &[Plane::Log, Plane::Driver]);
+    finding.missing = view.missing(namespace, &[EvidenceSource::Log, EvidenceSource::Driver]);
     finding.fixes = fixes(interface);
     Some(finding)
 }

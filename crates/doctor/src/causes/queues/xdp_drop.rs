@@ -3,7 +3,7 @@
 use super::lost::on;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{DropGroup, Interface, Namespace, Plane};
+use crate::evidence::{DropGroup, EvidenceSource, Interface, Namespace};
 use crate::finding::{Confidence, Finding, Fix};
 use crate::recipe::{Recipe, Step, Traffic};
 
@@ -76,7 +76,7 @@ fn on_interface(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Inte
         let counter = format!("xdp.{}", interface.name);
         finding.claims.push(view.counted(namespace, &counter, counted - taken.packets));
     }
-    finding.missing = view.missing(namespace, &[Plane::Programs, Plane::Driver]);
+    finding.missing = view.missing(namespace, &[EvidenceSource::Programs, EvidenceSource::Driver]);
     let what = match &interface.xdp {
         Some(p) => format!("XDP program {} ({}, {})", p.id, p.name, p.mode),
         None => "an XDP program that is gone by now".to_owned(),
@@ -85,11 +85,11 @@ fn on_interface(view: &EvidenceView<'_>, namespace: &Namespace, interface: &Inte
     finding.summary = format!("{what} dropped {lost} packets that came in through {}.", interface.name);
     if let Some(group) = taken.groups.first() {
         let text = format!("{} packets dropped in {}() on {}", taken.packets, group.location, interface.name);
-        finding.seen(Plane::Drops, text);
+        finding.seen(EvidenceSource::Drops, text);
     }
     for (name, delta) in interface.driver_counters.iter().filter(|(n, _)| n.contains("xdp_drop")) {
         let text = format!("{name} of {} grew by {}", interface.name, delta.change());
-        finding.counter(Plane::Driver, name, *delta, text);
+        finding.counter(EvidenceSource::Driver, name, *delta, text);
     }
     if interface.xdp.is_some() && lost > 0 {
         finding.confidence = Confidence::High;

@@ -5,7 +5,7 @@ use weir_text::order;
 use super::fixes::pid;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{Listener, Namespace, Plane};
+use crate::evidence::{EvidenceSource, Listener, Namespace};
 use crate::finding::{Claim, Confidence, Finding, Fix, Setting};
 use crate::recipe::{LabHost, Recipe, TcpMode, Traffic};
 
@@ -80,7 +80,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     let full = refusing(namespace);
     let mut finding = view.finding(CAUSE.id, namespace, overflows);
     finding.claims = claims(view, namespace, overflows);
-    finding.missing = view.missing(namespace, &[Plane::Sockets]);
+    finding.missing = view.missing(namespace, &[EvidenceSource::Sockets]);
     finding.grew(namespace, "tcpext.ListenOverflows", "packets of new connections refused");
     finding.summary =
         format!("{overflows} times a new connection was refused because its program does not accept.");
@@ -96,7 +96,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
         let refused = listener.drops.change();
         let text =
             format!("{}: {} wait of {}, {refused} refused", named(listener), listener.queued, listener.limit);
-        finding.seen(Plane::Sockets, text);
+        finding.seen(EvidenceSource::Sockets, text);
     }
     if full.iter().any(|l| is_over(l)) {
         finding.confidence = Confidence::High;

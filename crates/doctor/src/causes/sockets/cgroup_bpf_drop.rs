@@ -2,7 +2,7 @@
 
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{DropGroup, Namespace, Plane};
+use crate::evidence::{DropGroup, EvidenceSource, Namespace};
 use crate::finding::{Confidence, Finding, Fix};
 
 pub(super) const CAUSE: Cause = Cause {
@@ -70,7 +70,7 @@ fn by(
     finding.confidence = confidence;
     finding.summary = format!("{} packets were lost: {words}.", taken.packets);
     finding.object = reason.to_owned();
-    finding.seen(Plane::Drops, format!("{} packets dropped as {reason}", taken.packets));
+    finding.seen(EvidenceSource::Drops, format!("{} packets dropped as {reason}", taken.packets));
     finding.evidence.extend(taken.example_as_fact());
     finding.not.push("not a rule: those drop as NETFILTER_DROP".into());
     let commands = match reason {

@@ -6,7 +6,7 @@ use super::memory::Memory;
 use super::tcp_memory::BY_SMALLER_WINDOWS;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{CgroupThrottle, Namespace, Plane};
+use crate::evidence::{CgroupThrottle, EvidenceSource, Namespace};
 use crate::finding::{Confidence, Finding, Fix, Severity};
 
 pub(super) const CAUSE: Cause = Cause {
@@ -93,16 +93,16 @@ fn in_namespace(
         format!("The control group {} is at its limit of memory, and its sockets lose packets.", group.path);
     let times = group.memory_max.change();
     finding.counter(
-        Plane::Pressure,
+        EvidenceSource::Pressure,
         "memory.events max",
         group.memory_max,
         format!("{}: limit hit {times} times", group.path),
     );
     for (name, counter) in moved {
-        finding.counter(Plane::Counters, name, counter, format!("{name} by {}", counter.change()));
+        finding.counter(EvidenceSource::Counters, name, counter, format!("{name} by {}", counter.change()));
     }
     if !taken.is_empty() {
-        finding.seen(Plane::Drops, format!("{} packets dropped as PROTO_MEM", taken.packets));
+        finding.seen(EvidenceSource::Drops, format!("{} packets dropped as PROTO_MEM", taken.packets));
     }
     finding.not.push("not tcp_mem or udp_mem: the machine's own limits are far away".into());
     if groups > 1 {

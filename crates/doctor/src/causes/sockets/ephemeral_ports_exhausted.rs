@@ -2,7 +2,7 @@
 
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{Namespace, Plane, PortsInUse};
+use crate::evidence::{EvidenceSource, Namespace, PortsInUse};
 use crate::finding::{Confidence, Finding, Fix, Setting, Severity};
 use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
 
@@ -78,11 +78,11 @@ fn towards(view: &EvidenceView<'_>, namespace: &Namespace, ports: &PortsInUse) -
         "{} ports in use, {} of them in TIME_WAIT, {} there are",
         ports.used, ports.time_wait, ports.available
     );
-    finding.seen(Plane::Sockets, text);
+    finding.seen(EvidenceSource::Sockets, text);
     for name in ["net.ipv4.ip_local_port_range", "net.ipv4.ip_local_reserved_ports", "net.ipv4.tcp_tw_reuse"]
     {
         if let Some(value) = namespace.settings.get(name).filter(|v| !v.is_empty()) {
-            finding.seen(Plane::Settings, format!("{name} = {value}"));
+            finding.seen(EvidenceSource::Settings, format!("{name} = {value}"));
         }
     }
     finding.not.push("not a lost packet: none is sent, so no counter and no drop shows it".into());

@@ -3,7 +3,7 @@
 use super::accept_queue_full::{claims, named};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{FileLimit, Listener, Namespace, Plane};
+use crate::evidence::{EvidenceSource, FileLimit, Listener, Namespace};
 use crate::finding::{Confidence, Finding, Fix, Severity};
 use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
@@ -69,10 +69,10 @@ fn of_process(view: &EvidenceView<'_>, namespace: &Namespace, limit: &FileLimit)
     );
     for listener in own.iter().filter(|l| l.queued > 0).take(5) {
         let text = format!("{}: {} wait of {}", named(listener), listener.queued, listener.limit);
-        finding.seen(Plane::Sockets, text);
+        finding.seen(EvidenceSource::Sockets, text);
     }
     let text = format!("{}: {} files open, limit {}", finding.object, limit.open, limit.limit);
-    finding.seen(Plane::Sockets, text);
+    finding.seen(EvidenceSource::Sockets, text);
     finding.not.push("not a queue that is too short: a longer one would fill as well".into());
     finding.fixes = fixes(limit);
     Some(finding)

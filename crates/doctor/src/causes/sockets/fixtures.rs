@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use crate::evidence::{
-    Counters, Delta, DropGroup, Evidence, Interface, Listener, Namespace, Plane, Sample, Sight, Sockets,
-    TcpFlow, UdpSocket,
+    Counters, Delta, DropGroup, Evidence, EvidenceSource, Interface, Listener, Namespace, Sample, Sight,
+    Sockets, TcpFlow, UdpSocket,
 };
 
 /// A counter that grew by so much.
@@ -32,13 +32,19 @@ pub(super) fn host(counters: &[(&str, u64)]) -> Namespace {
     }
 }
 
-/// Ten seconds of it, with every plane in sight.
+/// Ten seconds of it, with every evidence source in sight.
 pub(super) fn seen(namespace: Namespace, drops: Vec<DropGroup>) -> Evidence {
-    let planes =
-        [Plane::Counters, Plane::Drops, Plane::Sockets, Plane::Settings, Plane::Flows, Plane::Interfaces];
+    let sources = [
+        EvidenceSource::Counters,
+        EvidenceSource::Drops,
+        EvidenceSource::Sockets,
+        EvidenceSource::Settings,
+        EvidenceSource::Flows,
+        EvidenceSource::Interfaces,
+    ];
     Evidence {
         window_s: 10.0,
-        planes: BTreeMap::from(planes.map(|p| (p, Sight::Seen))),
+        evidence_sources: BTreeMap::from(sources.map(|p| (p, Sight::Seen))),
         namespaces: vec![namespace],
         drops,
         ..Evidence::default()
@@ -48,7 +54,7 @@ pub(super) fn seen(namespace: Namespace, drops: Vec<DropGroup>) -> Evidence {
 /// The same without a view of drops.
 pub(super) fn blind_to_drops(namespace: Namespace) -> Evidence {
     let mut evidence = seen(namespace, Vec::new());
-    evidence.planes.insert(Plane::Drops, Sight::Blind("no BTF".into()));
+    evidence.evidence_sources.insert(EvidenceSource::Drops, Sight::Blind("no BTF".into()));
     evidence
 }
 

@@ -4,7 +4,7 @@ use weir_text::order;
 
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{DropGroup, Namespace, Plane};
+use crate::evidence::{DropGroup, EvidenceSource, Namespace};
 use crate::finding::{Confidence, Finding, Fix};
 use crate::recipe::{LabHost, Recipe, Step, Traffic, UdpMode};
 
@@ -86,15 +86,17 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     for (name, counter) in moved.iter().take(5) {
         let words = meaning(name).map(|w| format!(" ({w})")).unwrap_or_default();
         let text = format!("Xfrm{} by {}{words}", name.trim_start_matches("xfrm."), counter.change());
-        finding.counter(Plane::Counters, name, **counter, text);
+        finding.counter(EvidenceSource::Counters, name, **counter, text);
     }
     if !taken.is_empty() {
-        finding
-            .seen(Plane::Drops, format!("{} packets dropped as {}", taken.packets, taken.groups[0].reason));
+        finding.seen(
+            EvidenceSource::Drops,
+            format!("{} packets dropped as {}", taken.packets, taken.groups[0].reason),
+        );
     }
     if let Some(t) = taken.example() {
         finding.object = format!("{} to {}", t.source, t.destination);
-        finding.seen(Plane::Drops, format!("for example from {}", finding.object));
+        finding.seen(EvidenceSource::Drops, format!("for example from {}", finding.object));
     }
     finding.not.push("not a rule of the firewall: those drop as NETFILTER_DROP".into());
     finding.fixes.push(Fix::look(

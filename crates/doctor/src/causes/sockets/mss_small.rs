@@ -3,7 +3,7 @@
 use super::flows::{carried, named, share_of_bytes};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{Namespace, Plane, TcpFlow};
+use crate::evidence::{EvidenceSource, Namespace, TcpFlow};
 use crate::finding::{Confidence, Finding, Fix, Severity};
 use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
 
@@ -74,7 +74,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
             flow.pmtu,
             flow.segments_out.change()
         );
-        finding.seen(Plane::Sockets, text);
+        finding.seen(EvidenceSource::Sockets, text);
     }
     finding.not.push("not a small path MTU: the kernel knows of none".into());
     let capture = sh!("tcpdump -nn -v -c 4 'host {} and tcp[tcpflags] & tcp-syn != 0'", worst.remote.ip());

@@ -7,7 +7,7 @@ use weir_text::order;
 
 use crate::causes::{Cause, EvidenceView, Group, Taken};
 use crate::command::sh;
-use crate::evidence::{Namespace, Plane, Sample, Tuple};
+use crate::evidence::{EvidenceSource, Namespace, Sample, Tuple};
 use crate::finding::{Confidence, Finding, Fix, Severity};
 use crate::recipe::{LabHost, Recipe, Traffic};
 
@@ -62,7 +62,7 @@ fn of(view: &EvidenceView<'_>, namespace: &Namespace, protocol: u8) -> Option<Fi
     }
     let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.severity = Severity::Note;
-    finding.missing = view.missing(namespace, &[Plane::Drops, Plane::Sockets]);
+    finding.missing = view.missing(namespace, &[EvidenceSource::Drops, EvidenceSource::Sockets]);
     finding.claims = if taken.is_empty() && !view.sees_drops() {
         vec![view.counted(namespace, "udp.NoPorts", counted)]
     } else {
@@ -73,10 +73,15 @@ fn of(view: &EvidenceView<'_>, namespace: &Namespace, protocol: u8) -> Option<Fi
         format!("{lost} {kind} came for ports that no program listens on, spread like a port scan.");
     if let Some(counter) = namespace.counters.get("udp.NoPorts").filter(|c| protocol == UDP && c.change() > 0)
     {
-        finding.counter(Plane::Counters, "udp.NoPorts", *counter, format!("{counted} datagrams for no port"));
+        finding.counter(
+            EvidenceSource::Counters,
+            "udp.NoPorts",
+            *counter,
+            format!("{counted} datagrams for no port"),
+        );
     }
     if !taken.is_empty() {
-        finding.seen(Plane::Drops, format!("{} packets dropped as NO_SOCKET", taken.packets));
+        finding.seen(EvidenceSource::Drops, format!("{} packets dropped as NO_SOCKET", taken.packets));
     }
     if let Some(wanted) = wanted(&taken) {
         convict(view, namespace, &wanted, &mut finding);
@@ -135,7 +140,10 @@ fn convict(view: &EvidenceView<'_>, namespace: &Namespace, wanted: &Wanted, find
     let protocol = if wanted.protocol == TCP { "TCP" } else { "UDP" };
     finding.object = format!("{protocol} {}", wanted.to);
     let from = wanted.sources.iter().take(3).map(IpAddr::to_string).collect::<Vec<_>>().join(", ");
-    finding.seen(Plane::Drops, format!("{} samples are for {}, from {from}", wanted.samples, finding.object));
+    finding.seen(
+        EvidenceSource::Drops,
+        format!("{} samples are for {}, from {from}", wanted.samples, finding.object),
+    );
     if per_s >= PERSISTENT_PER_S {
         finding.severity = Severity::Warning;
         finding.confidence = Confidence::High;
@@ -153,7 +161,7 @@ fn convict(view: &EvidenceView<'_>, namespace: &Namespace, wanted: &Wanted, find
             "Packets come for {}, where no program listens: one listens on {list} only.",
             finding.object
         );
-        finding.seen(Plane::Sockets, format!("listening on {list}"));
+        finding.seen(EvidenceSource::Sockets, format!("listening on {list}"));
     }
     let flag = if wanted.protocol == TCP { "t" } else { "u" };
     finding.fixes.push(Fix::look(
@@ -250,6 +258,9 @@ mod tests {
     #[test]
     fn without_a_view_of_drops_the_ports_are_not_known() {
         let found = &examine(&EvidenceView::of(&blind_to_drops(host(&[("udp.NoPorts", 2000)]))))[0];
-        assert_eq!((found.severity, found.missing.as_slice()), (Severity::Note, &[Plane::Drops][..]));
+        assert_eq!(
+            (found.severity, found.missing.as_slice()),
+            (Severity::Note, &[EvidenceSource::Drops][..])
+        );
     }
 }

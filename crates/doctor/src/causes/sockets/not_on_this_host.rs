@@ -8,7 +8,7 @@ use weir_text::order;
 use crate::causes::lost_here::{LOSES_HERE, lost_here};
 use crate::causes::{Cause, EvidenceView, Group, transit};
 use crate::command::sh;
-use crate::evidence::{FlowEventKind, Namespace, Plane};
+use crate::evidence::{EvidenceSource, FlowEventKind, Namespace};
 use crate::finding::{Confidence, Finding, Fix, Severity};
 use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
 
@@ -105,8 +105,10 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace, lost_here: u64) 
     finding.impact = share(signs.lost(), signs.sent)
         .max(if inward { share(signs.out_of_order, signs.received) } else { 0.0 })
         .min(1.0);
-    finding.missing =
-        view.missing(namespace, &[Plane::Drops, Plane::Interfaces, Plane::Qdiscs, Plane::Sockets]);
+    finding.missing = view.missing(
+        namespace,
+        &[EvidenceSource::Drops, EvidenceSource::Interfaces, EvidenceSource::Qdiscs, EvidenceSource::Sockets],
+    );
     finding.confidence = if finding.missing.is_empty() { Confidence::High } else { Confidence::Low };
     finding.summary = match (out, needless, inward) {
         (true, true, _) => format!(
@@ -132,7 +134,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace, lost_here: u64) 
         finding.object =
             if times * 2 >= all { worst.to_string() } else { format!("{} destinations", remotes.len()) };
         for (remote, times) in remotes.iter().take(5) {
-            finding.seen(Plane::Flows, format!("{times} segments sent again to {remote}"));
+            finding.seen(EvidenceSource::Flows, format!("{times} segments sent again to {remote}"));
         }
         finding.fixes.push(Fix::look(
             "measure the path, and at the other end",
@@ -218,7 +220,7 @@ mod tests {
 
     fn found(counters: &[(&str, u64)], drops: Vec<crate::evidence::DropGroup>) -> Vec<Finding> {
         let mut evidence = seen(host(counters), drops);
-        evidence.planes.insert(Plane::Qdiscs, crate::evidence::Sight::Seen);
+        evidence.evidence_sources.insert(EvidenceSource::Qdiscs, crate::evidence::Sight::Seen);
         let tuple = Tuple {
             source: "198.18.0.1".parse().unwrap(),
             destination: "198.19.0.2".parse().unwrap(),

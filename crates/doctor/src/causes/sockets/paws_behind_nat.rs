@@ -2,7 +2,7 @@
 
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::{sh, sysctl};
-use crate::evidence::{DropGroup, Namespace, Plane, Tuple};
+use crate::evidence::{DropGroup, EvidenceSource, Namespace, Tuple};
 use crate::finding::{Claim, Confidence, Finding, Fix, Severity};
 use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
@@ -65,7 +65,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.claims = taken.claims.clone();
     finding.claims.extend(late.claims.iter().cloned());
-    finding.missing = view.missing(namespace, &[Plane::Drops]);
+    finding.missing = view.missing(namespace, &[EvidenceSource::Drops]);
     if lost == 0 {
         finding.severity = Severity::Note;
         finding.summary = format!(
@@ -86,7 +86,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     );
     finding.grew_by(namespace, &names);
     for group in &taken.groups {
-        finding.seen(Plane::Drops, format!("{} packets dropped as {}", group.packets, group.reason));
+        finding.seen(EvidenceSource::Drops, format!("{} packets dropped as {}", group.packets, group.reason));
     }
     if let Some(t) = taken.example() {
         finding.object = format!("{} to {}:{}", t.source, t.destination, t.destination_port);

@@ -4,7 +4,7 @@ use super::fixes::pid;
 use super::flows::{limits, named, rate_mbps, share, worth};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{Namespace, Plane, TcpFlow};
+use crate::evidence::{EvidenceSource, Namespace, TcpFlow};
 use crate::finding::{Confidence, Finding, Fix, Setting, Severity};
 use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
 
@@ -84,12 +84,15 @@ fn unread(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
             flow.receive_limit,
             flow.bytes_received.change()
         );
-        finding.seen(Plane::Sockets, text);
+        finding.seen(EvidenceSource::Sockets, text);
     }
     let zero = view.take(namespace, |d| matches!(d.reason.as_str(), "TCP_ZEROWINDOW" | "TCP_OVERWINDOW"));
     if !zero.is_empty() {
         finding.claims = zero.claims;
-        finding.seen(Plane::Drops, format!("{} segments came while the window was closed", zero.packets));
+        finding.seen(
+            EvidenceSource::Drops,
+            format!("{} segments came while the window was closed", zero.packets),
+        );
     }
     let counters = ["tcpext.TCPToZeroWindowAdv", "tcpext.TCPZeroWindowDrop"];
     if counters.iter().any(|name| namespace.grew(name) > 0) {
@@ -135,7 +138,7 @@ fn window(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Finding> {
             100.0 * flow.window_limited_us.change() as f64 / flow.busy_us.change().max(1) as f64,
             flow.send_window
         );
-        finding.seen(Plane::Sockets, text);
+        finding.seen(EvidenceSource::Sockets, text);
     }
     finding.not.push("not congestion and not loss: it waited for the window".into());
     let rmem = namespace.settings.get("net.ipv4.tcp_rmem");

@@ -3,7 +3,7 @@
 use super::flows::{limits, named, rate_mbps, share, worth};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{Namespace, Plane, TcpFlow};
+use crate::evidence::{EvidenceSource, Namespace, TcpFlow};
 use crate::finding::{Confidence, Finding, Fix, Setting, Severity};
 
 pub(super) const CAUSE: Cause = Cause {
@@ -66,7 +66,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
             100.0 * flow.buffer_limited_us.change() as f64 / flow.busy_us.change().max(1) as f64,
             flow.send_limit
         );
-        finding.seen(Plane::Sockets, text);
+        finding.seen(EvidenceSource::Sockets, text);
     }
     finding.not.push("not the other side's window, and not loss".into());
     let most = namespace
@@ -74,7 +74,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
         .get("net.ipv4.tcp_wmem")
         .and_then(|v| v.split_ascii_whitespace().last()?.parse().ok());
     if let Some(most) = most {
-        finding.seen(Plane::Settings, format!("net.ipv4.tcp_wmem allows {most} bytes"));
+        finding.seen(EvidenceSource::Settings, format!("net.ipv4.tcp_wmem allows {most} bytes"));
     }
     // One byte of the setting is one of the buffer; at the setting's end it can grow no more.
     let at_end = most.is_some_and(|most: u64| u64::from(worst.send_limit) >= most);

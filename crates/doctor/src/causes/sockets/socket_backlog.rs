@@ -4,7 +4,7 @@ use weir_text::order;
 
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{Namespace, Plane};
+use crate::evidence::{EvidenceSource, Namespace};
 use crate::finding::{Confidence, Finding, Fix};
 
 pub(super) const CAUSE: Cause = Cause {
@@ -49,14 +49,14 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     if let Some(t) = taken.example() {
         finding.object = format!("{}:{}", t.destination, t.destination_port);
         let text = format!("for example from {} port {} to {}", t.source, t.source_port, finding.object);
-        finding.seen(Plane::Drops, text);
+        finding.seen(EvidenceSource::Drops, text);
     }
     let mut flows: Vec<_> = namespace.sockets.iter().flat_map(|s| &s.tcp).collect();
     order::by_key(&mut flows, |f| std::cmp::Reverse(f.bytes_received.change()));
     for flow in flows.iter().take(3).filter(|f| f.bytes_received.change() > 0) {
         let process = flow.process.as_deref().unwrap_or("a process that is not known");
         let text = format!("{process} received {} bytes on {}", flow.bytes_received.change(), flow.local);
-        finding.seen(Plane::Sockets, text);
+        finding.seen(EvidenceSource::Sockets, text);
     }
     finding
         .fixes

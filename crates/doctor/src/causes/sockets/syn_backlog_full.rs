@@ -5,7 +5,7 @@ use weir_text::order;
 use super::accept_queue_full::named;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{Listener, Namespace, Plane};
+use crate::evidence::{EvidenceSource, Listener, Namespace};
 use crate::finding::{Confidence, Finding, Fix, Setting, Severity};
 use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
 
@@ -65,7 +65,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     } else if cookies as f64 >= MANY_COOKIES * view.evidence.window_s {
         finding.severity = Severity::Warning;
     }
-    finding.missing = view.missing(namespace, &[Plane::Sockets]);
+    finding.missing = view.missing(namespace, &[EvidenceSource::Sockets]);
     finding.object = crowded.first().map(|l| named(l)).unwrap_or_default();
     finding.summary = if refused > 0 {
         format!("Too many connections are half made: {refused} new ones were dropped.")
@@ -98,11 +98,11 @@ fn describe(namespace: &Namespace, crowded: &[&Listener], finding: &mut Finding)
             listener.queued,
             listener.limit
         );
-        finding.seen(Plane::Sockets, text);
+        finding.seen(EvidenceSource::Sockets, text);
     }
     for name in ["net.ipv4.tcp_syncookies", "net.ipv4.tcp_max_syn_backlog"] {
         if let Some(value) = namespace.settings.get(name) {
-            finding.seen(Plane::Settings, format!("{name} = {value}"));
+            finding.seen(EvidenceSource::Settings, format!("{name} = {value}"));
         }
     }
 }

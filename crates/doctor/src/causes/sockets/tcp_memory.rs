@@ -3,7 +3,7 @@
 use super::memory::Memory;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{Namespace, Plane};
+use crate::evidence::{EvidenceSource, Namespace};
 use crate::finding::{Confidence, Finding, Fix, Setting, Severity};
 use crate::recipe::{LabHost, Recipe, TcpMode, Traffic};
 
@@ -79,7 +79,10 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
             .into();
     for taken in [&refused, &cut] {
         for group in &taken.groups {
-            finding.seen(Plane::Drops, format!("{} segments dropped as {}", group.packets, group.reason));
+            finding.seen(
+                EvidenceSource::Drops,
+                format!("{} segments dropped as {}", group.packets, group.reason),
+            );
         }
     }
     describe(view, namespace, memory, &mut finding);
@@ -94,7 +97,7 @@ fn describe(view: &EvidenceView<'_>, namespace: &Namespace, memory: Memory, find
             "TCP holds {used} pages; net.ipv4.tcp_mem holds back from {} and refuses from {}",
             limits.pressure, limits.most
         );
-        finding.seen(Plane::Counters, text);
+        finding.seen(EvidenceSource::Counters, text);
     }
     finding.fixes.push(Fix::look(
         "see who holds it: connections with long queues",

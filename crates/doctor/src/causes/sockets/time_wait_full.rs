@@ -2,7 +2,7 @@
 
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{Namespace, Plane};
+use crate::evidence::{EvidenceSource, Namespace};
 use crate::finding::{Confidence, Finding, Fix, Setting, Severity};
 use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
 
@@ -45,7 +45,10 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     let max = namespace.setting("net.ipv4.tcp_max_tw_buckets");
     let now = namespace.gauge("sockstat.TCP.tw");
     if let (Some(max), Some(now)) = (max, now) {
-        finding.seen(Plane::Counters, format!("{now} connections in TIME_WAIT, tcp_max_tw_buckets = {max}"));
+        finding.seen(
+            EvidenceSource::Counters,
+            format!("{now} connections in TIME_WAIT, tcp_max_tw_buckets = {max}"),
+        );
         finding.confidence = if now * 10 >= max * 9 { Confidence::High } else { Confidence::Medium };
     }
     finding.grew(namespace, "tcp.OutRsts", "resets sent");

@@ -4,7 +4,7 @@ use weir_text::order;
 
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{DropGroup, Namespace, Plane};
+use crate::evidence::{DropGroup, EvidenceSource, Namespace};
 use crate::finding::{Confidence, Finding, Fix};
 use crate::recipe::{LabHost, Recipe, Step, Traffic};
 
@@ -52,12 +52,12 @@ fn by(view: &EvidenceView<'_>, namespace: &Namespace, reason: &str, words: &str)
     finding.claims = taken.claims.clone();
     finding.confidence = Confidence::High;
     finding.summary = format!("{} packets of a tunnel were lost: {words}.", taken.packets);
-    finding.seen(Plane::Drops, format!("{} packets dropped as {reason}", taken.packets));
+    finding.seen(EvidenceSource::Drops, format!("{} packets dropped as {reason}", taken.packets));
     let numbers = vnis(&taken.groups);
     if !numbers.is_empty() {
         let list = numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
         finding.object = format!("VNI {list}");
-        finding.seen(Plane::Drops, format!("network numbers seen: {list}"));
+        finding.seen(EvidenceSource::Drops, format!("network numbers seen: {list}"));
     }
     finding.evidence.extend(taken.example_as_fact());
     let tunnels: Vec<&str> = namespace

@@ -5,7 +5,7 @@ use weir_text::{order, units};
 use super::fixes::pid;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{Namespace, Plane, UdpSocket};
+use crate::evidence::{EvidenceSource, Namespace, UdpSocket};
 use crate::finding::{Confidence, Finding, Fix, Setting};
 use crate::recipe::{LabHost, Recipe, Traffic, UdpMode};
 
@@ -48,7 +48,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     order::by_key(&mut losing, |s| std::cmp::Reverse(s.drops.change()));
     let mut finding = view.finding(CAUSE.id, namespace, lost);
     finding.claims = view.claims(namespace, &taken, "udp.RcvbufErrors", counted);
-    finding.missing = view.missing(namespace, &[Plane::Sockets]);
+    finding.missing = view.missing(namespace, &[EvidenceSource::Sockets]);
     finding.confidence = if losing.is_empty() { Confidence::Medium } else { Confidence::High };
     let lost = units::count(lost);
     finding.summary = format!("{lost} datagrams found the receive buffer of their socket full.");
@@ -56,7 +56,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
         finding.grew(namespace, name, "datagrams dropped");
     }
     if !taken.is_empty() {
-        finding.seen(Plane::Drops, format!("{} packets dropped as SOCKET_RCVBUFF", taken.packets));
+        finding.seen(EvidenceSource::Drops, format!("{} packets dropped as SOCKET_RCVBUFF", taken.packets));
     }
     for socket in losing.iter().take(5) {
         let text = format!(
@@ -66,7 +66,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
             socket.queued_bytes,
             socket.limit_bytes
         );
-        finding.seen(Plane::Sockets, text);
+        finding.seen(EvidenceSource::Sockets, text);
     }
     if let Some(worst) = losing.first() {
         finding.object = named(worst);

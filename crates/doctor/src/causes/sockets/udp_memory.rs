@@ -5,7 +5,7 @@ use weir_text::order;
 use super::memory::Memory;
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{Namespace, Plane};
+use crate::evidence::{EvidenceSource, Namespace};
 use crate::finding::{Confidence, Finding, Fix, Setting};
 use crate::recipe::{LabHost, Recipe, Traffic, UdpMode};
 
@@ -47,7 +47,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     let Memory { limits, used } = Memory::of(view, namespace, "UDP");
     if let (Some(limits), Some(used)) = (limits, used) {
         let text = format!("UDP holds {used} pages of the {} it may (net.ipv4.udp_mem)", limits.most);
-        finding.seen(Plane::Counters, text);
+        finding.seen(EvidenceSource::Counters, text);
         finding.confidence = if used * 10 >= limits.most * 8 { Confidence::High } else { Confidence::Medium };
     }
     let mut sockets: Vec<_> = namespace.sockets.iter().flat_map(|s| &s.udp).collect();
@@ -55,7 +55,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
     for socket in sockets.iter().take(3) {
         let process = socket.process.as_deref().unwrap_or("a process that is not known");
         let text = format!("{} of {process} holds {} bytes", socket.local, socket.queued_bytes);
-        finding.seen(Plane::Sockets, text);
+        finding.seen(EvidenceSource::Sockets, text);
     }
     finding.not.push("not one socket's own buffer: the kernel counts these as MemErrors".into());
     finding.fixes.push(Fix::look("see who holds it", [sh!("ss -uamnp"), sh!("cat /proc/net/sockstat")]));

@@ -3,7 +3,7 @@
 use super::flows::{carried, named, rate_mbps, share_of_bytes};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{Namespace, Plane, TcpFlow};
+use crate::evidence::{EvidenceSource, Namespace, TcpFlow};
 use crate::finding::{Confidence, Finding, Fix, Setting, Severity};
 use crate::recipe::{LabHost, Recipe, Step, TcpMode, Traffic};
 
@@ -83,7 +83,7 @@ fn in_namespace(view: &EvidenceView<'_>, namespace: &Namespace) -> Option<Findin
             rate_mbps(view, flow.bytes_acked).max(rate_mbps(view, flow.bytes_received)),
             100.0 * flow.window_limited_us.change() as f64 / flow.busy_us.change().max(1) as f64,
         );
-        finding.seen(Plane::Sockets, text);
+        finding.seen(EvidenceSource::Sockets, text);
     }
     if off {
         let why = format!("{} connections were limited to 64 KB a round trip", flows.len());

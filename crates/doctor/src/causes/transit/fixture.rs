@@ -1,7 +1,8 @@
 //! Evidence of a gateway through which connections pass.
 
 use crate::evidence::{
-    DropGroup, Evidence, Interface, Namespace, Plane, Repeated, Sample, Sight, Transit, TransitNetwork,
+    DropGroup, Evidence, EvidenceSource, Interface, Namespace, Repeated, Sample, Sight, Transit,
+    TransitNetwork,
 };
 
 /// Ten seconds of a gateway with these networks, and without any loss.
@@ -31,7 +32,7 @@ pub(super) fn host(networks: Vec<TransitNetwork>) -> Evidence {
     Evidence {
         window_s: 10.0,
         namespaces: vec![namespace],
-        planes: Plane::ALL.map(|plane| (plane, Sight::Seen)).into(),
+        evidence_sources: EvidenceSource::ALL.map(|source| (source, Sight::Seen)).into(),
         ..Evidence::default()
     }
 }

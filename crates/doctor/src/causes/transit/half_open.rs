@@ -3,7 +3,7 @@
 use super::{recipes, signs};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{Namespace, Plane, TransitNetwork};
+use crate::evidence::{EvidenceSource, Namespace, TransitNetwork};
 use crate::finding::{Confidence, Finding, Fix, Severity};
 
 pub(super) const CAUSE: Cause = Cause {
@@ -65,10 +65,10 @@ fn of(view: &EvidenceView<'_>, namespace: &Namespace, network: &TransitNetwork) 
         "SYNs came by {}, their answers passed here twice or more, and no acknowledgement came",
         network.interface
     );
-    finding.seen(Plane::Transit, text);
+    finding.seen(EvidenceSource::Transit, text);
     finding.not.push("not on this machine: it dropped less than half as many SYNs and answers".into());
-    finding.missing = view.missing(namespace, &[Plane::Drops, Plane::Transit]);
-    if finding.missing.contains(&Plane::Drops) {
+    finding.missing = view.missing(namespace, &[EvidenceSource::Drops, EvidenceSource::Transit]);
+    if finding.missing.contains(&EvidenceSource::Drops) {
         finding.confidence = Confidence::Low;
     }
     if let Some(address) = network.example {

@@ -44,7 +44,7 @@ fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
 mod tests {
     use super::super::fixture::{dropped, host, network};
     use super::*;
-    use crate::evidence::{Evidence, Plane, Repeated, Sight, TransitNetwork};
+    use crate::evidence::{Evidence, EvidenceSource, Repeated, Sight, TransitNetwork};
     use crate::finding::{Confidence, Severity};
 
     fn lossy() -> TransitNetwork {
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn without_sight_of_drops_it_is_less_sure() {
         let mut blind = host(vec![lossy()]);
-        blind.planes.insert(Plane::Drops, Sight::Blind("no BTF".into()));
+        blind.evidence_sources.insert(EvidenceSource::Drops, Sight::Blind("no BTF".into()));
         assert_eq!(found(&blind)[0].confidence, Confidence::Low);
     }
 

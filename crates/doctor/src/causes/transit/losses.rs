@@ -7,7 +7,7 @@ use weir_text::units::{self, Unit};
 use super::signs::{self, SUFFERS};
 use crate::causes::EvidenceView;
 use crate::command::sh;
-use crate::evidence::{Namespace, Plane, Repeated, TransitNetwork};
+use crate::evidence::{EvidenceSource, Namespace, Repeated, TransitNetwork};
 use crate::finding::{Confidence, Fact, Finding, Fix, Severity};
 
 /// One finding for each interface behind which networks suffer.
@@ -83,8 +83,9 @@ fn finding(
             "not a queue: round trips to there take {median:.1} ms in the middle, {least:.1} ms at best"
         ));
     }
-    finding.missing = view.missing(namespace, &[Plane::Drops, Plane::Interfaces, Plane::Transit]);
-    finding.confidence = match finding.missing.contains(&Plane::Drops) {
+    finding.missing = view
+        .missing(namespace, &[EvidenceSource::Drops, EvidenceSource::Interfaces, EvidenceSource::Transit]);
+    finding.confidence = match finding.missing.contains(&EvidenceSource::Drops) {
         true => Confidence::Low,
         false if worst.low >= SUFFERS => Confidence::High,
         false => Confidence::Medium,
@@ -125,5 +126,5 @@ fn facts(network: &TransitNetwork) -> impl Iterator<Item = Fact> {
     lines
         .into_iter()
         .filter(|(part, _)| part.lost > 0)
-        .map(move |(part, words)| Fact::seen(Plane::Transit, text(&part, words)))
+        .map(move |(part, words)| Fact::seen(EvidenceSource::Transit, text(&part, words)))
 }

@@ -3,7 +3,7 @@
 use super::{recipes, signs};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::nft::nft;
-use crate::evidence::{Namespace, Plane, StuckHost, TransitNetwork};
+use crate::evidence::{EvidenceSource, Namespace, StuckHost, TransitNetwork};
 use crate::finding::{Confidence, Finding, Fix, Severity};
 
 pub(super) const CAUSE: Cause = Cause {
@@ -89,11 +89,11 @@ fn of(
             "{}: {} connections stand still at segments of {} to {} bytes, which came {} times more; {carried}",
             host.address, host.long, host.shortest, host.longest, host.times
         );
-        finding.seen(Plane::Transit, text);
+        finding.seen(EvidenceSource::Transit, text);
     }
     finding.not.push(format!("not on this machine: it dropped less than half of {times} segments"));
-    finding.missing = view.missing(namespace, &[Plane::Drops, Plane::Transit]);
-    if finding.missing.contains(&Plane::Drops) {
+    finding.missing = view.missing(namespace, &[EvidenceSource::Drops, EvidenceSource::Transit]);
+    if finding.missing.contains(&EvidenceSource::Drops) {
         finding.confidence = Confidence::Low;
     }
     finding.fixes = vec![clamp()];

@@ -3,7 +3,7 @@
 use super::{recipes, signs};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{Namespace, Plane, TransitNetwork};
+use crate::evidence::{EvidenceSource, Namespace, TransitNetwork};
 use crate::finding::{Confidence, Finding, Fix, Severity};
 
 pub(super) const CAUSE: Cause = Cause {
@@ -64,17 +64,17 @@ fn of(view: &EvidenceView<'_>, namespace: &Namespace, network: &TransitNetwork) 
         "{} of {} flows vary so, in {} round trips; one in twenty takes more than {late:.0} ms",
         queueing.flows, network.flows, queueing.trips
     );
-    finding.seen(Plane::Transit, text);
+    finding.seen(EvidenceSource::Transit, text);
     if network.lost_to.lost + network.lost_from.lost > 0 {
         let text = format!(
             "{} of {} segments to there were lost, as a full queue does",
             network.lost_to.lost, network.lost_to.of
         );
-        finding.seen(Plane::Transit, text);
+        finding.seen(EvidenceSource::Transit, text);
     }
     finding.not.push("not on this host: none of its queues holds so much".into());
-    finding.missing = view.missing(namespace, &[Plane::Qdiscs, Plane::Transit]);
-    if finding.missing.contains(&Plane::Qdiscs) {
+    finding.missing = view.missing(namespace, &[EvidenceSource::Qdiscs, EvidenceSource::Transit]);
+    if finding.missing.contains(&EvidenceSource::Qdiscs) {
         finding.confidence = Confidence::Low;
     }
     let shaper = Fix::new(

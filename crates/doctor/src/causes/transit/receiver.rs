@@ -3,7 +3,7 @@
 use super::{recipes, signs};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{Namespace, Plane, TransitNetwork};
+use crate::evidence::{EvidenceSource, Namespace, TransitNetwork};
 use crate::finding::{Confidence, Finding, Fix, Severity};
 
 pub(super) const CAUSE: Cause = Cause {
@@ -55,9 +55,12 @@ fn of(view: &EvidenceView<'_>, namespace: &Namespace, network: &TransitNetwork) 
         network.flows,
         longest_ns as f64 / 1e9
     );
-    finding.seen(Plane::Transit, format!("zero windows from {} by {}", network.network, network.interface));
+    finding.seen(
+        EvidenceSource::Transit,
+        format!("zero windows from {} by {}", network.network, network.interface),
+    );
     finding.not.push("not the path: no loss beyond what is usual was seen on it".into());
-    finding.missing = view.missing(namespace, &[Plane::Transit]);
+    finding.missing = view.missing(namespace, &[EvidenceSource::Transit]);
     let look = Fix::look("see on the receiving host which program has bytes to read", [sh!("ss -tmnp")]);
     finding.fixes.push(look.elsewhere());
     Some(finding)

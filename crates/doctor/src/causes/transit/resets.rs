@@ -3,7 +3,7 @@
 use super::{recipes, signs};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{Namespace, Plane, TransitNetwork};
+use crate::evidence::{EvidenceSource, Namespace, TransitNetwork};
 use crate::finding::{Confidence, Finding, Fix, Severity};
 
 pub(super) const CAUSE: Cause = Cause {
@@ -59,9 +59,9 @@ fn of(view: &EvidenceView<'_>, namespace: &Namespace, network: &TransitNetwork) 
         network.network, network.aborted, network.flows
     );
     let text = format!("the resets came by {}; {} more refused a SYN", network.interface, network.refused);
-    finding.seen(Plane::Transit, text);
+    finding.seen(EvidenceSource::Transit, text);
     finding.not.push("not made here: they came in by an interface".into());
-    finding.missing = view.missing(namespace, &[Plane::Transit]);
+    finding.missing = view.missing(namespace, &[EvidenceSource::Transit]);
     finding.fixes.push(Fix::look(
         "see the TTL of the resets beside that of the servers' other packets",
         [sh!("tcpdump -nvi {} -c 40 'tcp[13] & 4 != 0'", network.interface)],

@@ -3,7 +3,7 @@
 use super::{recipes, signs};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::command::sh;
-use crate::evidence::{Namespace, Plane, SilentPort, TransitNetwork};
+use crate::evidence::{EvidenceSource, Namespace, SilentPort, TransitNetwork};
 use crate::finding::{Confidence, Finding, Fix, Severity};
 
 pub(super) const CAUSE: Cause = Cause {
@@ -81,10 +81,10 @@ fn of(
         "{} of {} attempts to {} were not answered",
         network.unanswered, network.attempts, network.network
     );
-    finding.seen(Plane::Transit, text);
+    finding.seen(EvidenceSource::Transit, text);
     finding.not.push("not on this machine: it dropped less than half as many SYNs and answers".into());
-    finding.missing = view.missing(namespace, &[Plane::Drops, Plane::Transit]);
-    if finding.missing.contains(&Plane::Drops) {
+    finding.missing = view.missing(namespace, &[EvidenceSource::Drops, EvidenceSource::Transit]);
+    if finding.missing.contains(&EvidenceSource::Drops) {
         finding.confidence = Confidence::Low;
     }
     finding.fixes.push(Fix::look(

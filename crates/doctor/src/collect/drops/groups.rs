@@ -10,7 +10,7 @@ use weir_text::order;
 use super::reasons::Reasons;
 use super::shared::{WeirFront, WeirGroup, WeirLost, WeirSample, WeirSampleKey, WeirSum};
 use super::{DROPS, Room, Running, load, watch};
-use crate::evidence::{DropGroup, Evidence, Plane, Sample, Sight};
+use crate::evidence::{DropGroup, Evidence, EvidenceSource, Sample, Sight};
 
 /// Samples kept of a group.
 const SAMPLES: u64 = 16;
@@ -76,7 +76,7 @@ fn in_front(places: &[(u32, Vec<WeirFront>)]) -> Vec<(WeirGroup, Vec<WeirSum>)> 
 }
 
 fn partly(evidence: &mut Evidence, gap: &str) {
-    let sight = evidence.planes.entry(Plane::Drops).or_insert(Sight::Seen);
+    let sight = evidence.evidence_sources.entry(EvidenceSource::Drops).or_insert(Sight::Seen);
     *sight = match sight {
         Sight::Partly(other) => Sight::Partly(format!("{other}; {gap}")),
         _ => Sight::Partly(gap.to_owned()),

@@ -21,14 +21,14 @@ fn world() -> NetNs {
 /// Runs `load` while the tracer looks; what it saw.
 fn watched(options: &Options, room: Room, load: impl FnOnce()) -> Evidence {
     let mut evidence = Evidence::default();
-    let tracer = Tracer::with_room(options, &mut evidence.planes, room);
+    let tracer = Tracer::with_room(options, &mut evidence.evidence_sources, room);
     load();
     tracer.end(&mut evidence);
     evidence
 }
 
 fn lacks_bpf(evidence: &Evidence) -> bool {
-    match &evidence.planes[&Plane::Drops] {
+    match &evidence.evidence_sources[&EvidenceSource::Drops] {
         Sight::Blind(why) => {
             println!("SKIP: {why}");
             true
@@ -71,7 +71,7 @@ fn root_every_drop_is_counted_with_reason_place_and_namespace() {
     if lacks_bpf(&evidence) {
         return;
     }
-    assert_eq!(evidence.planes[&Plane::Drops], Sight::Seen);
+    assert_eq!(evidence.evidence_sources[&EvidenceSource::Drops], Sight::Seen);
     // IP header, UDP header, payload.
     let (long, short) = (20 + 8 + 180, 40 + 8 + 10);
     for (namespace, packets, ethertype, to, place, length) in [
@@ -253,7 +253,7 @@ fn root_resets_and_retransmissions_have_their_connection() {
     if lacks_bpf(&evidence) {
         return;
     }
-    assert_eq!(evidence.planes[&Plane::Flows], Sight::Seen);
+    assert_eq!(evidence.evidence_sources[&EvidenceSource::Flows], Sight::Seen);
     let sent = flows(&evidence, &world, FlowEventKind::ResetSent);
     let received = flows(&evidence, &world, FlowEventKind::ResetReceived);
     assert_eq!((sent.len(), received.len()), (2, 2), "{:#?}", evidence.flows);
@@ -276,11 +276,14 @@ fn root_resets_and_retransmissions_have_their_connection() {
 }
 
 #[test]
-fn planes_that_are_hidden_are_not_looked_at() {
-    let options = Options { hidden: BTreeSet::from([Plane::Drops, Plane::Flows]), ..Options::default() };
+fn sources_that_are_hidden_are_not_looked_at() {
+    let options = Options {
+        hidden: BTreeSet::from([EvidenceSource::Drops, EvidenceSource::Flows]),
+        ..Options::default()
+    };
     let evidence = watched(&options, Room::of(2), || {});
-    for plane in [Plane::Drops, Plane::Flows] {
-        assert_eq!(evidence.planes[&plane], hidden());
+    for source in [EvidenceSource::Drops, EvidenceSource::Flows] {
+        assert_eq!(evidence.evidence_sources[&source], hidden());
     }
     assert_eq!((evidence.drops, evidence.flows), (Vec::new(), Vec::new()));
     assert_eq!(evidence.cost.bpf_runs, None);
@@ -301,10 +304,12 @@ fn a_kernel_without_types_and_tracefs_is_blind_and_says_why() {
     let files = without_types_at(None);
     let options = Options { root: files.root(), ..Options::default() };
     let evidence = watched(&options, Room::of(2), || {});
-    for (plane, remedy) in [(Plane::Drops, "mount -t tracefs"), (Plane::Flows, "CONFIG_DEBUG_INFO_BTF")] {
-        match &evidence.planes[&plane] {
+    for (source, remedy) in
+        [(EvidenceSource::Drops, "mount -t tracefs"), (EvidenceSource::Flows, "CONFIG_DEBUG_INFO_BTF")]
+    {
+        match &evidence.evidence_sources[&source] {
             Sight::Blind(why) => assert!(why.contains(remedy), "{why}"),
-            other => panic!("{plane:?}: {other:?}"),
+            other => panic!("{source:?}: {other:?}"),
         }
     }
     assert_eq!(evidence.drops, []);
@@ -331,7 +336,11 @@ fn root_a_kernel_without_types_still_tells_reason_and_place() {
     if lacks_bpf(&evidence) {
         return;
     }
-    assert!(matches!(&evidence.planes[&Plane::Drops], Sight::Partly(_)), "{:?}", evidence.planes);
+    assert!(
+        matches!(&evidence.evidence_sources[&EvidenceSource::Drops], Sight::Partly(_)),
+        "{:?}",
+        evidence.evidence_sources
+    );
     let ours =
         |d: &&DropGroup| d.reason == "NO_SOCKET" && d.location == "__udp4_lib_rcv" && d.ethertype == 0x0800;
     let packets: u64 = evidence.drops.iter().filter(ours).map(|d| d.packets).sum();

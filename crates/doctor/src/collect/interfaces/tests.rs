@@ -7,7 +7,7 @@ use weir_sys::privilege::test_needs_root;
 use super::*;
 use weir_testkit::Files;
 
-fn reads(ns: &NetNs, hidden: &[Plane]) -> (Vec<Interface>, Unseen) {
+fn reads(ns: &NetNs, hidden: &[EvidenceSource]) -> (Vec<Interface>, Unseen) {
     let hidden = hidden.iter().copied().collect();
     ns.run(|| {
         let mut unseen = Unseen::new();
@@ -131,7 +131,8 @@ fn root_what_hangs_on_an_interface_is_read_as_growth_over_the_window() {
         here.filters.iter().map(|f| (f.direction.as_str(), f.kind.as_str(), f.preference)).collect();
     assert_eq!(filters, [("ingress", "bpf", 7)]);
 
-    let (hidden, _) = reads(host, &[Plane::Qdiscs, Plane::Programs, Plane::Driver]);
+    let (hidden, _) =
+        reads(host, &[EvidenceSource::Qdiscs, EvidenceSource::Programs, EvidenceSource::Driver]);
     let here = named(&hidden, "here");
     assert!(here.qdiscs.is_empty() && here.filters.is_empty() && here.driver_counters.is_empty());
 }

@@ -48,19 +48,19 @@ const AFTER: &[(&str, &str)] = &[
     ("sys/fs/cgroup/web/cpu.stat", "usage_usec 5\nnr_periods 19\nnr_throttled 8\nthrottled_usec 1700\n"),
 ];
 
-fn watched(hidden: BTreeSet<Plane>) -> (Machine, BTreeMap<Plane, Sight>) {
+fn watched(hidden: BTreeSet<EvidenceSource>) -> (Machine, BTreeMap<EvidenceSource, Sight>) {
     let files = Files::new(BEFORE);
     let options = Options { root: files.root(), hidden, ..Options::default() };
-    let mut planes = BTreeMap::new();
-    let mut looking = begin(&options, &mut planes);
+    let mut sources = BTreeMap::new();
+    let mut looking = begin(&options, &mut sources);
     files.put_all(AFTER);
-    let machine = looking.end(&options, &mut planes);
-    (machine, planes)
+    let machine = looking.end(&options, &mut sources);
+    (machine, sources)
 }
 
 #[test]
 fn two_readings_make_a_window() {
-    let (machine, planes) = watched(BTreeSet::new());
+    let (machine, sources) = watched(BTreeSet::new());
     assert_eq!(
         (machine.kernel.as_str(), machine.setting("net.core.netdev_max_backlog")),
         ("6.18.44", Some(1000))
@@ -89,30 +89,33 @@ fn two_readings_make_a_window() {
         sockets: 0,
     };
     assert_eq!(machine.throttled, [held_back]);
-    assert_eq!((&planes[&Plane::Cores], &planes[&Plane::Pressure]), (&Sight::Seen, &Sight::Seen));
-    // There is no /dev/kmsg here, and the plane says so.
-    assert!(matches!(&planes[&Plane::Log], Sight::Blind(why) if why.contains("kmsg")));
+    assert_eq!(
+        (&sources[&EvidenceSource::Cores], &sources[&EvidenceSource::Pressure]),
+        (&Sight::Seen, &Sight::Seen)
+    );
+    // There is no /dev/kmsg here, and the evidence source says so.
+    assert!(matches!(&sources[&EvidenceSource::Log], Sight::Blind(why) if why.contains("kmsg")));
 }
 
 #[test]
-fn hidden_planes_stay_empty() {
-    let planes = [Plane::Cores, Plane::Pressure, Plane::Log];
-    let (machine, sights) = watched(BTreeSet::from(planes));
+fn hidden_sources_stay_empty() {
+    let sources = [EvidenceSource::Cores, EvidenceSource::Pressure, EvidenceSource::Log];
+    let (machine, sights) = watched(BTreeSet::from(sources));
     assert!(machine.cores.is_empty() && machine.pressure_us.is_empty() && machine.throttled.is_empty());
-    for plane in planes {
-        assert_eq!(sights[&plane], hidden());
+    for source in sources {
+        assert_eq!(sights[&source], hidden());
     }
 }
 
 #[test]
 fn an_empty_machine_is_blind_and_not_broken() {
     let options = Options { root: ProcRoot::new("/no/such"), ..Options::default() };
-    let mut planes = BTreeMap::new();
-    let mut looking = begin(&options, &mut planes);
-    let machine = looking.end(&options, &mut planes);
+    let mut sources = BTreeMap::new();
+    let mut looking = begin(&options, &mut sources);
+    let machine = looking.end(&options, &mut sources);
     assert_eq!(machine, Machine::default());
-    assert!(matches!(&planes[&Plane::Cores], Sight::Blind(why) if why.contains("proc/stat")));
-    assert!(matches!(&planes[&Plane::Pressure], Sight::Partly(why) if why.contains("PSI")));
+    assert!(matches!(&sources[&EvidenceSource::Cores], Sight::Blind(why) if why.contains("proc/stat")));
+    assert!(matches!(&sources[&EvidenceSource::Pressure], Sight::Partly(why) if why.contains("PSI")));
 }
 
 #[test]
@@ -123,10 +126,10 @@ fn sockets_of_a_group_are_those_of_its_processes() {
     files.link(&format!("proc/{pid}"), &format!("/proc/{pid}"));
     let _socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let options = Options { root: files.root(), ..Options::default() };
-    let mut planes = BTreeMap::new();
-    let mut looking = begin(&options, &mut planes);
+    let mut sources = BTreeMap::new();
+    let mut looking = begin(&options, &mut sources);
     files.put_all(AFTER);
-    let machine = looking.end(&options, &mut planes);
+    let machine = looking.end(&options, &mut sources);
     assert!(machine.throttled[0].sockets >= 1, "{:?}", machine.throttled);
 }
 
@@ -150,16 +153,16 @@ fn lines_about_packets_are_told_from_the_others() {
 #[test]
 fn the_running_machine_is_read() {
     let options = Options::default();
-    let mut planes = BTreeMap::new();
-    let mut looking = begin(&options, &mut planes);
+    let mut sources = BTreeMap::new();
+    let mut looking = begin(&options, &mut sources);
     // At least a tick of the clock, spent by this thread or by others.
     let started = std::time::Instant::now();
     let mut spun = 0_u64;
     while started.elapsed() < Duration::from_millis(30) {
         spun = std::hint::black_box(spun + 1);
     }
-    let machine = looking.end(&options, &mut planes);
-    assert_eq!(planes[&Plane::Cores], Sight::Seen);
+    let machine = looking.end(&options, &mut sources);
+    assert_eq!(sources[&EvidenceSource::Cores], Sight::Seen);
     assert!(machine.cores.iter().any(|c| c.ticks.values().any(|d| d.change() > 0)), "{:?}", machine.cores);
     assert!(machine.memory_bytes["MemTotal"] > 0);
     let mut cost = Cost::default();

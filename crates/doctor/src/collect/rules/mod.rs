@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use weir_netlink::{iptables, nftables};
 use weir_sys::{ProcRoot, Result};
 
-use crate::evidence::{Backend, Chain, Delta, DropGroup, Evidence, Namespace, Plane, Rule, Ruleset};
+use crate::evidence::{Backend, Chain, Delta, DropGroup, Evidence, EvidenceSource, Namespace, Rule, Ruleset};
 
 /// Those of the calling thread's namespace.
 pub(super) fn read(root: &ProcRoot) -> Result<Ruleset> {
@@ -70,7 +70,7 @@ pub(super) fn finish(root: &ProcRoot, inside: &mut Namespace, earlier: &Namespac
             Ok(Some(tables)) => decide::decide(&tables, inside, &groups, invalid),
             Ok(None) => {}
             Err(e) => {
-                inside.blind.insert(Plane::Rules, e.to_string());
+                inside.blind.insert(EvidenceSource::Rules, e.to_string());
             }
         }
     }

@@ -8,7 +8,7 @@ use weir_sys::privilege::test_needs_root;
 
 use super::*;
 use crate::collect::{OpenWindow, Options, Scope};
-use crate::evidence::{Namespace, Plane, Tuple};
+use crate::evidence::{EvidenceSource, Namespace, Tuple};
 use weir_testkit::Files;
 
 /// A namespace with nothing but its loopback interface.
@@ -22,7 +22,14 @@ fn with_loopback() -> NetNs {
 fn watch<T: Send>(ns: &NetNs, during: impl FnOnce() -> T + Send) -> (Namespace, T) {
     let scope = Scope::These(vec![("lab".into(), ns.clone())]);
     // Programs in the kernel take a while to load, and are not what this is about.
-    let hidden = [Plane::Drops, Plane::Flows, Plane::Rules, Plane::Connections, Plane::Log].into();
+    let hidden = [
+        EvidenceSource::Drops,
+        EvidenceSource::Flows,
+        EvidenceSource::Rules,
+        EvidenceSource::Connections,
+        EvidenceSource::Log,
+    ]
+    .into();
     let watch = OpenWindow::begin(Options { scope, hidden, ..Options::default() }).unwrap();
     let kept = ns.run(during).unwrap();
     let mut evidence = watch.end();
@@ -69,7 +76,7 @@ fn root_an_empty_namespace_has_no_sockets_and_is_not_blind() {
     }
     let (seen, ()) = watch(&with_loopback(), || ());
     assert_eq!(seen.sockets, Some(Sockets::default()));
-    assert!(!seen.blind.contains_key(&Plane::Sockets), "{:?}", seen.blind);
+    assert!(!seen.blind.contains_key(&EvidenceSource::Sockets), "{:?}", seen.blind);
 }
 
 #[test]
