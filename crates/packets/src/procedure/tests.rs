@@ -2,6 +2,7 @@
 
 mod adjusted;
 mod bounds;
+mod bursts;
 mod exact;
 mod impaired;
 mod round_trips;
