@@ -235,6 +235,11 @@ mod tests {
     }
 
     #[test]
+    fn the_schema_has_the_name_of_the_type() {
+        assert_eq!(Delays::schema_name(), "Delays");
+    }
+
+    #[test]
     fn failed_operations_lie_beyond_all_others() {
         let half = delays(&[10, 20, 30, 40], &[], 4);
         assert_eq!(half.quantile(0.5), Some(Censored::from(40.0)));

@@ -41,6 +41,9 @@ mod tests {
         assert!(more_void((18, 200), (4, 200)).is_some_and(|p| p < 0.05), "7 %, which a test shows");
         assert_eq!(more_void((0, 12), (6, 12)), None);
         assert_eq!(more_void((0, 0), (0, 0)), None);
+        // A tenth is not more than a tenth; no trials at all are no void ones.
+        assert_eq!(more_void((1, 10), (0, 10)), None);
+        assert_eq!(more_void((6, 12), (0, 0)), Some(1.0));
     }
 
     #[test]
@@ -52,6 +55,7 @@ mod tests {
             ((5, 8), (0, 8), 0.01282051282051282),
             ((1, 8), (1, 8), 0.7666666666666667),
             ((8, 8), (0, 8), 7.77000777000777e-05),
+            ((1, 1), (0, 1), 0.5),
         ] {
             let got = greater(first, second);
             assert!((got - want).abs() < 1e-12, "{first:?} {second:?}: {got}");

@@ -142,6 +142,11 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_schema_has_the_name_of_the_type() {
+        assert_eq!(Histogram::schema_name(), "Histogram");
+    }
+
+    #[test]
     fn serialises_without_loss() {
         let mut h = Histogram::new();
         for v in [1, 999, 123_456, 5_000_000_000] {

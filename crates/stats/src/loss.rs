@@ -104,6 +104,10 @@ mod tests {
     #[test]
     fn few_trials_give_no_interval() {
         assert_eq!(interval_over_trials(&[(10, 100); 5]), Some((0.1, None)));
+        // One that sent nothing is none.
+        let with_idle = [(10, 100), (10, 100), (10, 100), (10, 100), (10, 100), (0, 0)];
+        assert_eq!(interval_over_trials(&with_idle), Some((0.1, None)));
+        assert!(interval_over_trials(&[(10, 100); 6]).unwrap().1.is_some());
     }
 
     #[test]

@@ -120,12 +120,10 @@ impl Goal {
                 let between = |from: Duration, to: Duration| {
                     from.mul_f64((to.as_secs_f64() / from.as_secs_f64()).powf(share))
                 };
-                let final_duration = between(first, last);
                 Goal {
-                    final_duration,
+                    final_duration: between(first, last),
                     // A single trial decides the coarsest stage.
                     duration_sum: between(first, self.duration_sum.max(first)),
-                    initial_duration: final_duration,
                     width: widened(self.width, 2_f64.powi(STAGES - 1 - stage)),
                     ..self.clone()
                 }

@@ -46,6 +46,12 @@ fn each_stage_halves_the_width_and_lengthens_the_trials() {
         assert!((got.2 - want.2).abs() < 1e-12, "{stages:?}");
     }
     assert_eq!(stages.len(), 3);
+    // Six trials of a second, three of two, and three times half of 16 s in trials of four.
+    assert_eq!(goal.estimate(), (6.0 + 3.0 + 6.0, 6.0 + 6.0 + 24.0));
+
+    let twice = Goal { initial_duration: s(2.0), ..self::goal(8.0, 32.0, 0.0, 0.5) };
+    let times = |g: &Goal| (g.final_duration.as_secs_f64(), g.duration_sum.as_secs_f64());
+    assert_eq!(twice.stages().iter().map(times).collect::<Vec<_>>(), [(2.0, 2.0), (4.0, 8.0), (8.0, 32.0)]);
 }
 
 #[test]
