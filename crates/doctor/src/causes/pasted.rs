@@ -1,6 +1,8 @@
 //! Fixes and their undo, pasted into a shell in a namespace of their own: the fix does something, and after the undo everything is
 //! as it was but for handles.
 
+use std::collections::BTreeSet;
+
 use weir_sys::NetNs;
 use weir_sys::privilege::test_needs_root;
 use weir_sys::process::{run_with_input, which};
@@ -51,6 +53,17 @@ fn fixes(file: &str, cause: &str, change: impl Fn(&mut Evidence)) -> Vec<Fix> {
 
 /// Before a fix, after it, after its undo.
 fn round(ns: &NetNs, fix: &Fix, show: &str, fill: &[(&str, &str)]) -> Result<[String; 3], String> {
+    round_after("", ns, fix, show, fill)
+}
+
+/// The same after the commands of a setup.
+fn round_after(
+    setup: &str,
+    ns: &NetNs,
+    fix: &Fix,
+    show: &str,
+    fill: &[(&str, &str)],
+) -> Result<[String; 3], String> {
     let filled = |lines: &[String]| {
         let text = lines.join("\n");
         fill.iter().fold(text, |text, (place, value)| text.replace(place, value))
@@ -58,7 +71,7 @@ fn round(ns: &NetNs, fix: &Fix, show: &str, fill: &[(&str, &str)]) -> Result<[St
     let handle = "HANDLE=$(sed -n 's/.*# handle //p' /root/.out | tail -n 1)";
     let undo = filled(&fix.undo).replace("HANDLE_SHOWN_BY_THE_COMMAND_ABOVE", "$HANDLE");
     let script = format!(
-        "{show}\necho =====\nexec 3>&1 >/root/.out\n{}\n{handle}\nexec >&3\n{show}\necho =====\n\
+        "{setup}\n{show}\necho =====\nexec 3>&1 >/root/.out\n{}\n{handle}\nexec >&3\n{show}\necho =====\n\
          exec >/root/.out\n{undo}\nexec >&3\n{show}",
         filled(&fix.commands)
     );
@@ -342,5 +355,104 @@ fn root_interfaces_come_back_as_they_were() {
             ran += all_return(&ns, std::slice::from_ref(fix), &show.replace("NAME", &name), &fill);
         }
         assert!(ran > 0, "{file}: {all:#?}");
+    }
+}
+
+/// The setting that a command line sets, if that is all it does.
+fn set_by(line: &str) -> Option<String> {
+    let (name, _) = line.strip_prefix("sysctl -w ")?.rsplit_once('=')?;
+    // The word of a shell as it is written: see `command::word`.
+    Some(name.replace("'\\''", "\u{0}").replace('\'', "").replace('\u{0}', "'"))
+}
+
+/// A file below /proc/sys, for a setting with dots between its parts.
+fn file_of(setting: &str) -> String {
+    let swapped = |c| match c {
+        '.' => '/',
+        '/' => '.',
+        c => c,
+    };
+    super::super::command::word(&setting.chars().map(swapped).collect::<String>()).unwrap()
+}
+
+/// Settings of the whole machine, and those of modules that are not loaded, are files of the shell's own.
+fn own_files(settings: &BTreeSet<&str>) -> String {
+    let mut script = String::from(
+        "own() { f=${1%/*}; d=$f; until [ -d \"$d\" ]; do d=${d%/*}; done\n\
+         [ $(stat -f -c %T \"$d\") = tmpfs ] || mount -t tmpfs tmpfs \"$d\"; mkdir -p \"$f\"; touch \"$1\"; }\n",
+    );
+    for setting in settings {
+        let file = file_of(setting);
+        // Those of a namespace are below net, and as this namespace has them, root may write them.
+        let own =
+            if setting.starts_with("net.") { format!("[ -w /proc/sys/{file} ] || ") } else { String::new() };
+        script += &format!("{own}own /proc/sys/{file}\n");
+    }
+    script
+}
+
+/// Fixes that set nothing but settings, of every cause that has one.
+#[test]
+fn root_settings_come_back_as_they_were() {
+    if lacks(&["sysctl", "ip", "unshare"]) {
+        return;
+    }
+    let ns = NetNs::create().unwrap();
+    let name = super::super::command::word(INTERFACE).unwrap();
+    // The host of that evidence has less memory for fragments than this threshold usually allows.
+    let setup = "echo 1 > /proc/sys/net/ipv4/ipfrag_low_thresh";
+    shell(&ns, &format!("ip link add name {name} type veth peer name other\n{setup}")).unwrap();
+    let mut seen = BTreeSet::new();
+    for (file, mut evidence) in evidences() {
+        named_by_hostile(&mut evidence);
+        for finding in diagnose(&evidence).findings {
+            for fix in &finding.fixes {
+                let lines: Vec<&String> = fix.commands.iter().chain(&fix.undo).collect();
+                let names: Vec<String> = lines.iter().filter_map(|line| set_by(line)).collect();
+                let settings: BTreeSet<&str> = names.iter().map(String::as_str).collect();
+                if fix.undo.is_empty() || lines.iter().any(|line| set_by(line).is_none()) {
+                    continue;
+                }
+                if !seen.insert((finding.cause.clone(), fix.commands.clone())) {
+                    continue;
+                }
+                // The undo first: it brings about what the evidence says is there now.
+                let setup = format!("{}{} >/dev/null", own_files(&settings), fix.undo.join(" >/dev/null\n"));
+                let files: Vec<String> =
+                    settings.iter().map(|s| format!("/proc/sys/{}", file_of(s))).collect();
+                let show = format!("for f in {}; do echo $(cat \"$f\"); done", files.join(" "));
+                let [before, during, after] = round_after(&setup, &ns, fix, &show, &[])
+                    .unwrap_or_else(|e| panic!("{file}: {}: {e}", finding.cause));
+                assert_eq!(during, values(&fix.commands, &settings), "{file}: {:?}", fix.commands);
+                assert_ne!(before, during, "{file}: {:?}", fix.commands);
+                assert_eq!(before, values(&fix.undo, &settings), "{file}: {:?}", fix.undo);
+                assert_eq!(before, after, "{file}: {:?}", fix.undo);
+            }
+        }
+    }
+    assert!(seen.len() >= 30, "{seen:?}");
+}
+
+/// The values that commands set, one a line in the order of the settings.
+fn values(commands: &[String], settings: &BTreeSet<&str>) -> String {
+    let value = |setting: &&str| {
+        let line = commands.iter().find(|line| set_by(line).as_deref() == Some(setting));
+        line.and_then(|line| Some(line.rsplit_once('=')?.1.trim_matches('\'').to_owned() + "\n"))
+    };
+    settings.iter().map(|setting| value(setting).unwrap_or_default()).collect()
+}
+
+/// Every interface, in the settings too, has the name that a shell would run.
+fn named_by_hostile(evidence: &mut Evidence) {
+    for namespace in &mut evidence.namespaces {
+        namespace.own = true;
+        for interface in namespace.interfaces.iter_mut().filter(|i| i.name != "lo") {
+            let settings = std::mem::take(&mut namespace.settings);
+            let renamed = |(k, v): (String, String)| {
+                (k.replace(&format!(".{}.", interface.name), &format!(".{INTERFACE}.")), v)
+            };
+            namespace.settings = settings.into_iter().map(renamed).collect();
+            interface.name = INTERFACE.into();
+        }
     }
 }
