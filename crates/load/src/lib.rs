@@ -97,6 +97,21 @@ impl Workload {
             Workload::External(w) => w,
         }
     }
+
+    /// The direction of a stream; `None` where the traffic is requests and their answers.
+    pub fn stream_direction(&self) -> Option<Direction> {
+        match self {
+            Workload::TcpStream(w) => Some(w.direction),
+            Workload::UdpStream(w) => Some(w.direction),
+            Workload::TcpRr(_)
+            | Workload::UdpRr(_)
+            | Workload::TcpConnect(_)
+            | Workload::TcpCrr(_)
+            | Workload::Http(_)
+            | Workload::Mtu(_)
+            | Workload::External(_) => None,
+        }
+    }
 }
 
 /// One workload's two ends.

@@ -71,22 +71,22 @@ impl Sums {
 
 impl Lines {
     pub(super) fn new(mode: Mode, workload: &Workload, span: Span, shown: bool) -> Self {
-        let (direction, kind) = match workload {
-            Workload::TcpStream(w) => (w.direction, Kind::Stream),
-            Workload::UdpStream(w) => (w.direction, Kind::Stream),
-            _ if mode == Mode::Latency => (Direction::Egress, Kind::RoundTrips),
-            _ => (Direction::Egress, Kind::Operations),
+        let kind = match mode {
+            Mode::Tcp | Mode::Udp => Kind::Stream,
+            Mode::Latency => Kind::RoundTrips,
+            Mode::Connect | Mode::Cps | Mode::Http => Kind::Operations,
         };
-        let ways = match direction {
-            Direction::Both => vec![Direction::Egress, Direction::Ingress],
-            one => vec![one],
+        let ways = match workload.stream_direction() {
+            Some(Direction::Both) => vec![Direction::Egress, Direction::Ingress],
+            Some(Direction::Ingress) => vec![Direction::Ingress],
+            Some(Direction::Egress) | None => vec![Direction::Egress],
         };
         let columns = weir_sys::terminal::columns(std::io::stdout());
         Lines {
             kind,
             narrow: columns.is_some_and(|n| n < WIDE),
             ways,
-            udp: matches!(workload, Workload::UdpStream(_)),
+            udp: mode == Mode::Udp,
             warmup: span.warmup,
             end: span.warmup + span.duration,
             shown,

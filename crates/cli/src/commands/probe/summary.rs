@@ -106,10 +106,9 @@ impl Length {
 /// The lines of one measurement.
 pub(super) fn of(mode: Mode, measured: &Measured, turn: Turn, length: Length) -> Vec<String> {
     let trial = &measured.trial;
-    let mut lines = match &measured.workload {
-        Workload::TcpStream(w) => streams(measured, w.direction, length),
-        Workload::UdpStream(w) => streams(measured, w.direction, length),
-        _ => operations(mode, trial),
+    let mut lines = match measured.workload.stream_direction() {
+        Some(direction) => streams(measured, direction, length),
+        None => operations(mode, trial),
     };
     // A repeat is one line of a table to come.
     if matches!(turn, Turn::Repeat(_)) {
@@ -165,7 +164,7 @@ fn received(measured: &Measured, way: Direction, both: bool, length: Length) -> 
     let trial = &measured.trial;
     let (receiver, sender) = match way {
         Direction::Ingress => (Some(&measured.near), measured.far.as_ref()),
-        _ => (measured.far.as_ref(), Some(&measured.near)),
+        Direction::Egress | Direction::Both => (measured.far.as_ref(), Some(&measured.near)),
     };
     let value =
         |part: Option<&Part>, name: &str| part.and_then(|p| p.values.get(&format!("{way}_{name}")).copied());
@@ -232,7 +231,7 @@ fn operations(mode: Mode, trial: &Part) -> Vec<String> {
         Mode::Latency => ("rtt", trial.value("answered"), "round trips"),
         Mode::Connect => ("connect", trial.value("ok"), "connections"),
         Mode::Cps => ("crr", trial.value("ok"), "connections"),
-        _ => ("latency", trial.value("ok"), "requests"),
+        Mode::Tcp | Mode::Udp | Mode::Http => ("latency", trial.value("ok"), "requests"),
     };
     let all = trial.histograms.get(histogram).filter(|h| !h.is_empty());
     let mut text = all.and_then(|all| failures(all, trial)).unwrap_or_default();
