@@ -6,6 +6,7 @@ mod ipv6;
 mod opening;
 mod published;
 mod tcp;
+mod types;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -18,6 +19,7 @@ pub use ipv6::Ipv6Path;
 pub use opening::{FirstPackets, NewMappings};
 pub use published::{PublishedPort, PublishedPorts};
 pub use tcp::{SegmentTrip, Simultaneous, TcpCarriage, TcpOptions, TcpSequence, Unsolicited};
+pub use types::IcmpType;
 
 /// All that was seen of one NAT. A field is `None` if its experiment was not made.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -52,6 +54,8 @@ pub struct Observations {
     pub icmp_errors: Option<Vec<IcmpError>>,
     /// ICMP errors that are damaged, cut short, or about no mapping.
     pub crafted_errors: Option<Vec<CraftedError>>,
+    /// ICMP messages of different types.
+    pub icmp_types: Option<Vec<IcmpType>>,
     /// Fields of the IP header.
     pub ip_fields: Option<[IpFields; 2]>,
     /// Fragments of UDP datagrams.
@@ -206,6 +210,10 @@ pub enum About {
     Hairpin,
     /// An echo request from inside; the error comes from a router on the way.
     Query,
+    /// Data of TCP from outside; the error comes from the inside host.
+    TcpIn,
+    /// An echo reply from outside; the error comes from the inside host.
+    QueryIn,
 }
 
 /// An ICMP error through the NAT.

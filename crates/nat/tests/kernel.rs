@@ -70,10 +70,21 @@ fn root_verdicts_follow_from_the_kernels_source() {
         ("icmp-error-quote-unchecked", Compliance::Meets),
         ("icmp-error-short-quote", Compliance::Meets),
         ("icmp-error-unmapped", Compliance::Meets),
+        // It translates errors either way whatever they quote, and whatever their code.
+        ("tcp-icmp-error-out", Compliance::Meets),
+        ("icmp-error-out-about-query", Compliance::Meets),
+        ("icmp-error-types", Compliance::Meets),
+        ("icmp-too-big-in", Compliance::Meets),
+        ("tcp-half-close-in", Compliance::Meets),
+        ("tcp-syn-ack-data", Compliance::Meets),
     ] {
         let line = table.line(row).unwrap();
         assert_eq!(line.judgement.verdict, verdict, "{line:?}");
     }
+    // nf_nat_proto.c drops redirects of translated packets; nf_conntrack_proto_icmp.c knows four types of query.
+    let words = "pass: parameter problem, source quench, timestamp request from inside, \
+                 address mask request from inside; dropped: redirect";
+    assert_eq!(table.line("icmp-other-types").unwrap().judgement.seen, words);
 }
 
 /// nf_conntrack forgets a tuple with its entry, and nf_nat_core.c keeps a port whose tuple is free: the other host gets it at once.

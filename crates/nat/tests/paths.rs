@@ -172,6 +172,8 @@ fn beside_another(place: Place, defect: Defect) -> Option<&'static [(&'static st
         (Place::Carrier, Defect::HairpinInsideSource) => &[("icmp-error-hairpin", Fails)],
         // It drops errors that quote a damaged header.
         (Place::Carrier, Defect::InnerIpChecksumStale) => &[
+            ("icmp-error-types", Fails),
+            ("icmp-too-big-in", Fails),
             ("icmp-error-checksum", NotTestable),
             ("icmp-error-in", Fails),
             ("icmp-error-quote-options", Fails),
@@ -273,11 +275,14 @@ fn without_any_icmp_only_its_rows_fail() {
         "icmp-query",
         "icmp-error-in",
         "icmp-error-out",
+        "tcp-icmp-error-out",
         "icmp-error-hairpin",
         "tcp-icmp-error-in",
         "icmp-error-quote-options",
         "icmp-error-quote-unchecked",
         "icmp-error-short-quote",
+        "icmp-error-types",
+        "icmp-too-big-in",
         "udp-too-long",
     ];
     assert_eq!(failing, expected);

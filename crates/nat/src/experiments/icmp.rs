@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use weir_wire::{Icmp, Tcp, Udp, protocol};
 
+use super::segments::{Connection, connect};
+use super::sequence::data;
 use crate::observed::{About, IcmpError, IcmpQuery};
 use crate::session::{Protocol, Session, Trip};
 use crate::{Arrival, Observations, Packet, Side};
@@ -73,11 +75,16 @@ pub(super) fn errors(session: &mut Session<'_>, observations: &mut Observations)
     }
     if session.carries_everything() {
         seen.extend(error(session, About::TcpOut)?);
+        seen.extend(about_data(session)?);
     }
     if session.has_two_hosts() {
         seen.extend(hairpinned(session)?);
     }
-    seen.extend(about_query(session)?);
+    seen.extend(about_query(session, About::Query)?);
+    // A real server's kernel answers the ping too, before `weir serve` does.
+    if session.has_two_hosts() {
+        seen.extend(about_query(session, About::QueryIn)?);
+    }
     observations.icmp_errors = Some(seen);
     Ok(())
 }
@@ -105,6 +112,8 @@ fn evidence_for(about: About) -> &'static [&'static str] {
         About::TcpOut => &["tcp-icmp-error-in", "tcp-icmp-keeps-mapping"],
         About::Hairpin => &["icmp-error-hairpin"],
         About::Query => &["icmp-error-about-query", "icmp-error-keeps-query"],
+        About::TcpIn => &["tcp-icmp-error-out", "tcp-icmp-keeps-mapping"],
+        About::QueryIn => &["icmp-error-out-about-query", "icmp-error-keeps-query"],
     }
 }
 
@@ -137,17 +146,51 @@ fn error(session: &mut Session<'_>, about: About) -> io::Result<Option<IcmpError
         _ => Icmp::Unreachable { code: codes.port, quote: &bytes },
     };
     let packet = Packet::icmp(source, receiver, &message);
-    let trip = session.send(side, &packet, &|arrival| arrival.side != side && is_error(arrival))?;
-    let answer = session.answer(transport, (inside, far), mapped)?;
     let expected = match about {
         // As the receiver sent it, or as it left the NAT's address.
         About::UdpIn => Expected { source: Some(mapped.ip()), receiver: far.ip(), inner: (far, mapped) },
         _ => Expected { source: Some(source), receiver: inside.ip(), inner: (inside, far) },
     };
-    let mut seen = compare(about, &trip, packet.icmp_kind().unwrap_or_default(), &expected);
-    seen.mapping_lives = answer.to() == Some(inside);
+    passed(session, about, (side, &packet), &expected, &mut |session| {
+        let answer = session.answer(transport, (inside, far), mapped)?;
+        Ok((answer.to() == Some(inside), answer))
+    })
+}
+
+/// Sends the error, and then the answer, of which is known whether the mapping carried it.
+fn passed(
+    session: &mut Session<'_>,
+    about: About,
+    (side, packet): (Side, &Packet),
+    expected: &Expected,
+    answer: &mut dyn FnMut(&mut Session<'_>) -> io::Result<(bool, Trip)>,
+) -> io::Result<Option<IcmpError>> {
+    let trip = session.send(side, packet, &|arrival| arrival.side != side && is_error(arrival))?;
+    let (lives, answer) = answer(session)?;
+    let mut seen = compare(about, &trip, packet.icmp_kind().unwrap_or_default(), expected);
+    seen.mapping_lives = lives;
     seen.sure = is_told(session, &seen, &trip, &answer);
     Ok(Some(seen))
+}
+
+/// An inside host's error about data of TCP that it got, and then more data; `None` if the first did not arrive.
+fn about_data(session: &mut Session<'_>) -> io::Result<Option<IcmpError>> {
+    let about = About::TcpIn;
+    session.about(evidence_for(about));
+    let port = session.fresh_port();
+    let far = session.outside(0, port);
+    let Some(Connection { inside, mapped, near, away, .. }) = connect(session, far)? else { return Ok(None) };
+    let back = (Side::Outside, far, mapped);
+    let Some(arrival) = data(session, back, away, near)?.arrived else { return Ok(None) };
+    let bytes = arrival.packet.bytes();
+    let message = Icmp::Unreachable { code: Codes::of(far.ip()).port, quote: &bytes };
+    let error = Packet::icmp(inside.ip(), far.ip(), &message);
+    let next = away.wrapping_add(session.data().len() as u32);
+    let expected = Expected { source: Some(mapped.ip()), receiver: far.ip(), inner: (far, mapped) };
+    passed(session, about, (Side::Inside, &error), &expected, &mut |session| {
+        let answer = data(session, back, next, near)?;
+        Ok((answer.to() == Some(inside), answer))
+    })
 }
 
 /// Whether error and answer tell something. As with hairpinned ones: a mapping that an error ended, which was lost behind the NAT,
@@ -157,25 +200,32 @@ fn is_told(session: &Session<'_>, seen: &IcmpError, error: &Trip, answer: &Trip)
     error.is_sure() && answer.is_sure() && told
 }
 
-/// A router's error about an echo request, and then the reply; `None` if the request did not arrive.
-fn about_query(session: &mut Session<'_>) -> io::Result<Option<IcmpError>> {
-    let about = About::Query;
+/// A router's error about an echo request, or the inside host's about its reply, and then a reply; `None` if request or reply did
+/// not arrive.
+fn about_query(session: &mut Session<'_>, about: About) -> io::Result<Option<IcmpError>> {
     session.about(evidence_for(about));
     let inside = SocketAddr::new(session.inside(0), session.fresh_port());
     let [far, router] = session.conditions().outside;
     let out = request(session, inside.port(), far)?;
     let (Some(mapped), Some(arrival)) = (seen_as(&out), &out.arrived) else { return Ok(None) };
     let bytes = arrival.packet.bytes();
-    let error = Packet::icmp(router, mapped.ip(), &Icmp::TimeExceeded { code: 0, quote: &bytes });
-    let arrives = |arrival: &Arrival| arrival.side == Side::Inside && is_error(arrival);
-    let trip = session.send(Side::Outside, &error, &arrives)?;
-    let answer = reply(session, inside.port(), far, mapped)?;
-    let inner = (inside, SocketAddr::new(far, inside.port()));
-    let expected = Expected { source: Some(router), receiver: inside.ip(), inner };
-    let mut seen = compare(about, &trip, error.icmp_kind().unwrap_or_default(), &expected);
-    seen.mapping_lives = answer.arrived.is_some();
-    seen.sure = is_told(session, &seen, &trip, &answer);
-    Ok(Some(seen))
+    let (side, error, expected) = if about == About::QueryIn {
+        let Some(arrival) = reply(session, inside.port(), far, mapped)?.arrived else { return Ok(None) };
+        let bytes = arrival.packet.bytes();
+        let message = Icmp::Unreachable { code: Codes::of(far).port, quote: &bytes };
+        let inner = (SocketAddr::new(far, mapped.port()), mapped);
+        let expected = Expected { source: Some(mapped.ip()), receiver: far, inner };
+        (Side::Inside, Packet::icmp(inside.ip(), far, &message), expected)
+    } else {
+        let message = Icmp::TimeExceeded { code: 0, quote: &bytes };
+        let inner = (inside, SocketAddr::new(far, inside.port()));
+        let expected = Expected { source: Some(router), receiver: inside.ip(), inner };
+        (Side::Outside, Packet::icmp(router, mapped.ip(), &message), expected)
+    };
+    passed(session, about, (side, &error), &expected, &mut |session| {
+        let answer = reply(session, inside.port(), far, mapped)?;
+        Ok((answer.arrived.is_some(), answer))
+    })
 }
 
 /// One inside host's datagram to the other's outside port, and the error about it; `None` if no such datagram arrived with an
@@ -268,9 +318,9 @@ fn compare(about: About, trip: &Trip, sent: (u8, u8), expected: &Expected) -> Ic
     }
 }
 
-/// Source and destination of a quoted packet; the identifier of an echo request stands for both ports.
+/// Source and destination of a quoted packet; the identifier of an echo stands for both ports.
 pub(super) fn endpoints(inner: &Packet) -> Option<(SocketAddr, SocketAddr)> {
-    if let Some(Icmp::Echo { reply: false, identifier, .. }) = inner.quoted_icmp() {
+    if let Some(Icmp::Echo { identifier, .. }) = inner.quoted_icmp() {
         let ends = [inner.header.source, inner.header.destination];
         return Some(ends.map(|address| SocketAddr::new(address, identifier)).into());
     }

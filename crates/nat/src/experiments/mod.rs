@@ -15,6 +15,7 @@ mod race;
 mod segments;
 mod sequence;
 mod tcp;
+mod types;
 
 use std::io;
 
@@ -59,6 +60,7 @@ const EXPERIMENTS: &[Named] = &[
     Named(ICMP_QUERY, icmp::query, &["icmp-query", "icmp-query-mapping"]),
     Named(ICMP_ERRORS, icmp::errors, &[]),
     Named(CRAFTED_ERRORS, crafted::errors, &[]),
+    Named("icmp-types", types::all, &[]),
     Named(IP_FIELDS, ip::fields, &["ip-ttl", "ip-dscp-ecn", "ip-dont-fragment"]),
     Named(IDENTIFICATION, ip::identification, &["ip-identification"]),
     Named(FRAGMENTS, ip::fragments, &[]),

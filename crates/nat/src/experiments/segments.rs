@@ -16,6 +16,9 @@ const SHIFT: u8 = 7;
 /// Value of the timestamp on the SYN.
 const TIMESTAMP: u32 = 0x7765_6972;
 
+/// A segment that could not be sent.
+const LOST: SegmentTrip = SegmentTrip { arrived: false, sure: false };
+
 /// A connection: its endpoints inside and outside, the NAT's port, and the next sequence numbers of both.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Connection {
@@ -33,14 +36,24 @@ pub(super) fn carriage(session: &mut Session<'_>, observations: &mut Observation
     session.about(&["tcp-syn-data"]);
     let syn_data = syn_with_data(session)?;
     session.about(&["tcp-half-close"]);
-    let after_fin = after(session, Tcp::FIN | Tcp::ACK)?;
+    let after_fin = after(session, Side::Inside, Tcp::FIN | Tcp::ACK)?;
     session.about(&["tcp-reset", "tcp-data-after-reset"]);
-    let after_reset = after(session, Tcp::RST | Tcp::ACK)?;
+    let after_reset = after(session, Side::Outside, Tcp::RST | Tcp::ACK)?;
+    session.about(&["tcp-half-close-in"]);
+    let after_fin_in = after(session, Side::Outside, Tcp::FIN | Tcp::ACK)?;
+    session.about(&["tcp-options-in"]);
+    let answer = syn_ack(session, &option_bytes(), false)?.unwrap_or((LOST, None));
+    session.about(&["tcp-syn-ack-data"]);
+    let syn_ack_data = syn_ack(session, &[], true)?.map_or(LOST, |(trip, _)| trip);
     observations.tcp_carriage = Some(TcpCarriage {
         options,
         syn_data,
         fin: after_fin.0,
         data_after_fin: after_fin.1,
+        fin_in: after_fin_in.0,
+        data_after_fin_in: after_fin_in.1,
+        options_in: read_options(answer.1.as_ref(), answer.0.sure),
+        syn_ack_data,
         reset: after_reset.0,
         data_after_reset: after_reset.1,
     });
@@ -92,17 +105,43 @@ fn options(session: &mut Session<'_>) -> io::Result<TcpOptions> {
     let header = Segment { sequence, acknowledgement: 0, flags: Tcp::SYN }.header();
     let packet = Packet::tcp_with_options(inside, far, header, &option_bytes(), &[]);
     let trip = session.send(Side::Inside, &packet, &|a| is_segment(a, Side::Outside, sequence))?;
-    let seen = trip.arrived.as_ref().and_then(|arrival| arrival.packet.tcp_options()).unwrap_or_default();
+    Ok(read_options(trip.arrived.as_ref(), trip.is_sure()))
+}
+
+/// The options of a segment that had all of them.
+fn read_options(arrived: Option<&Arrival>, sure: bool) -> TcpOptions {
+    let seen = arrived.and_then(|arrival| arrival.packet.tcp_options()).unwrap_or_default();
     let timestamp = option(seen, 8).and_then(|value| value.first_chunk::<4>());
-    Ok(TcpOptions {
-        arrived: trip.arrived.is_some(),
+    TcpOptions {
+        arrived: arrived.is_some(),
         sent_mss: MSS,
         mss: option(seen, 2).and_then(|value| value.first_chunk::<2>()).map(|v| u16::from_be_bytes(*v)),
         window_scale: option(seen, 3) == Some(&[SHIFT]),
         sack_permitted: option(seen, 4).is_some(),
         timestamps: timestamp == Some(&TIMESTAMP.to_be_bytes()),
-        sure: trip.is_sure(),
-    })
+        sure,
+    }
+}
+
+/// The answer to a SYN, with options or data; `None` if the SYN did not arrive.
+fn syn_ack(
+    session: &mut Session<'_>,
+    options: &[u8],
+    has_data: bool,
+) -> io::Result<Option<(SegmentTrip, Option<Arrival>)>> {
+    let inside = session.fresh_inside();
+    let port = session.fresh_port();
+    let far = session.outside(0, port);
+    let Some(mapped) = session.outbound(Protocol::Tcp, inside, far)?.from() else { return Ok(None) };
+    let acknowledgement = session.sequence_of(inside, far).wrapping_add(1);
+    let sequence = session.sequence();
+    let data = if has_data { session.data() } else { Vec::new() };
+    let header = Segment { sequence, acknowledgement, flags: Tcp::SYN | Tcp::ACK }.header();
+    let packet = Packet::tcp_with_options(far, mapped, header, options, &data);
+    let trip = session.send(Side::Outside, &packet, &|a| is_segment(a, Side::Inside, sequence))?;
+    let carried = trip.arrived.as_ref().and_then(|arrival| arrival.packet.tcp_segment());
+    let arrived = carried.is_some_and(|(_, found)| found == data);
+    Ok(Some((SegmentTrip { arrived, sure: trip.is_sure() }, trip.arrived)))
 }
 
 fn syn_with_data(session: &mut Session<'_>) -> io::Result<SegmentTrip> {
@@ -131,19 +170,18 @@ pub(super) fn connect(session: &mut Session<'_>, far: SocketAddr) -> io::Result<
     Ok(done.arrived.is_some().then_some(Connection { inside, far, mapped, near, away }))
 }
 
-/// Opens a connection, ends one direction of it by such a segment from the side that opened it for FIN, from outside for RST, and
-/// sends data against it. Returns the fate of both.
-fn after(session: &mut Session<'_>, flags: u8) -> io::Result<(SegmentTrip, SegmentTrip)> {
-    let lost = SegmentTrip { arrived: false, sure: false };
+/// Opens a connection from inside, ends one direction of it by such a segment from one side, and sends data against it. Returns the
+/// fate of both.
+fn after(session: &mut Session<'_>, ends: Side, flags: u8) -> io::Result<(SegmentTrip, SegmentTrip)> {
     let port = session.fresh_port();
     let far = session.outside(0, port);
     let Some(Connection { inside, far, mapped, near, away }) = connect(session, far)? else {
-        return Ok((lost, lost));
+        return Ok((LOST, LOST));
     };
     let reset = flags & Tcp::RST != 0;
     let out = (Side::Inside, inside, far, near, away);
     let back = (Side::Outside, far, mapped, away, near);
-    let (ending, against) = if reset { (back, out) } else { (out, back) };
+    let (ending, against) = if ends == Side::Outside { (back, out) } else { (out, back) };
     let (side, from, to, sequence, acknowledgement) = ending;
     let ended = session.segment(side, from, to, Segment { sequence, acknowledgement, flags })?;
     let mut ended = fate(&ended, side);
@@ -154,7 +192,7 @@ fn after(session: &mut Session<'_>, flags: u8) -> io::Result<(SegmentTrip, Segme
     let acknowledgement = if reset { acknowledgement } else { acknowledgement.wrapping_add(1) };
     let header = Segment { sequence, acknowledgement, flags: Tcp::ACK | Tcp::PSH }.header();
     let packet = Packet::tcp(from, to, header, &data);
-    let expected = if reset { (mapped, far) } else { (far, inside) };
+    let expected = if ends == Side::Outside { (mapped, far) } else { (far, inside) };
     let trip = session.send(side, &packet, &|arrival| {
         let found = arrival.packet.tcp_segment().is_some_and(|(_, found)| found == data);
         found

@@ -36,7 +36,7 @@ pub(super) fn numbers(session: &mut Session<'_>, observations: &mut Observations
 }
 
 /// Sends data with these numbers.
-fn data(
+pub(super) fn data(
     session: &mut Session<'_>,
     (side, from, to): (Side, SocketAddr, SocketAddr),
     sequence: u32,

@@ -40,6 +40,18 @@ pub struct TcpCarriage {
     pub fin: SegmentTrip,
     /// Data from outside after it.
     pub data_after_fin: SegmentTrip,
+    /// The FIN of the outside host, of another connection.
+    #[serde(default)]
+    pub fin_in: SegmentTrip,
+    /// Data from inside after it.
+    #[serde(default)]
+    pub data_after_fin_in: SegmentTrip,
+    /// The options of a SYN and ACK from outside.
+    #[serde(default)]
+    pub options_in: TcpOptions,
+    /// A SYN and ACK from outside with data.
+    #[serde(default)]
+    pub syn_ack_data: SegmentTrip,
     /// A reset from outside, of another connection.
     pub reset: SegmentTrip,
     /// Data from inside after it.
@@ -47,7 +59,7 @@ pub struct TcpCarriage {
 }
 
 /// The options of a SYN, as they arrived.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TcpOptions {
     /// The SYN arrived.
     pub arrived: bool,
@@ -66,7 +78,7 @@ pub struct TcpOptions {
 }
 
 /// The fate of one segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SegmentTrip {
     /// It arrived, with its data.
     pub arrived: bool,

@@ -4,7 +4,7 @@ use super::judge::{does, fails, is, made, meets, not_sure, not_testable, transla
 use super::verdicts::Judged;
 use super::{Compliance, Confidence, Group, Level, Row};
 use crate::Observations;
-use crate::observed::{Other, SegmentTrip, TcpCarriage, Translation};
+use crate::observed::{Other, SegmentTrip, TcpCarriage, TcpOptions, Translation};
 
 /// Distance of two ports below which one may be counted from the other.
 const NEAR: u16 = 64;
@@ -21,7 +21,19 @@ pub(super) const ROWS: &[Row] = &[
         asks: "whether window scale, timestamps and SACK permitted are kept",
         sent: "a SYN from inside with these options",
         breaks: "",
-        judge: |o| options(o).unwrap_or_else(|e| e),
+        judge: |o| options(o, |c| c.options, "SYN").unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "tcp-options-in",
+        group: Group::Carriage,
+        rfc: 7323,
+        section: "2",
+        requirement: "",
+        level: Level::Described,
+        asks: "whether the same options of the answer, and its maximum segment size, are kept",
+        sent: "a SYN and ACK from outside with these options",
+        breaks: "",
+        judge: |o| options_in(o).unwrap_or_else(|e| e),
     },
     Row {
         id: "tcp-mss",
@@ -33,7 +45,7 @@ pub(super) const ROWS: &[Row] = &[
         asks: "whether the maximum segment size is lowered",
         sent: "the same",
         breaks: "",
-        judge: |o| mss(o).unwrap_or_else(|e| e),
+        judge: |o| mss(o, |c| c.options, "SYN").unwrap_or_else(|e| e),
     },
     Row {
         id: "tcp-syn-data",
@@ -48,6 +60,18 @@ pub(super) const ROWS: &[Row] = &[
         judge: |o| segment(o, |c| c.syn_data, "the SYN with data").unwrap_or_else(|e| e),
     },
     Row {
+        id: "tcp-syn-ack-data",
+        group: Group::Carriage,
+        rfc: 5382,
+        section: "4.2",
+        requirement: "REQ-2",
+        level: Level::Must,
+        asks: "a SYN and ACK with data gets through",
+        sent: "a SYN and ACK from outside with eight bytes",
+        breaks: "servers with TCP Fast Open that answer at once: the client waits for their data to be sent again",
+        judge: |o| segment(o, |c| c.syn_ack_data, "the SYN and ACK with data").unwrap_or_else(|e| e),
+    },
+    Row {
         id: "tcp-half-close",
         group: Group::Carriage,
         rfc: 5382,
@@ -59,6 +83,21 @@ pub(super) const ROWS: &[Row] = &[
         breaks: "rsh, HTTP clients and mail that shut down one direction lose the answer",
         judge: |o| {
             after(o, |c| (c.fin, c.data_after_fin), ["the FIN", "the data after it"]).unwrap_or_else(|e| e)
+        },
+    },
+    Row {
+        id: "tcp-half-close-in",
+        group: Group::Carriage,
+        rfc: 5382,
+        section: "4.2",
+        requirement: "REQ-2",
+        level: Level::Must,
+        asks: "data leave after the outside end has sent its FIN",
+        sent: "a FIN from outside, then data from inside",
+        breaks: "uploads end early where the server has closed its direction first",
+        judge: |o| {
+            after(o, |c| (c.fin_in, c.data_after_fin_in), ["the FIN", "the data after it"])
+                .unwrap_or_else(|e| e)
         },
     },
     Row {
@@ -177,10 +216,19 @@ fn lost(what: &str, sure: bool) -> super::Judgement {
     }
 }
 
-fn options(o: &Observations) -> Judged {
-    let options = carriage(o)?.options;
+/// Both rows of the answer in one.
+fn options_in(o: &Observations) -> Judged {
+    let (mut options, mss) = (options(o, |c| c.options_in, "answer")?, mss(o, |c| c.options_in, "answer")?);
+    if options.verdict == Compliance::Described {
+        options.seen = format!("{}; segment size: {}", options.seen, mss.seen);
+    }
+    Ok(options)
+}
+
+fn options(o: &Observations, which: fn(&TcpCarriage) -> TcpOptions, segment: &str) -> Judged {
+    let options = which(carriage(o)?);
     if !options.arrived {
-        return Ok(not_sure("the SYN did not arrive"));
+        return Ok(not_sure(format!("the {segment} did not arrive")));
     }
     let named = [
         (options.window_scale, "window scale"),
@@ -195,11 +243,11 @@ fn options(o: &Observations) -> Judged {
     }))
 }
 
-fn mss(o: &Observations) -> Judged {
-    let options = carriage(o)?.options;
+fn mss(o: &Observations, which: fn(&TcpCarriage) -> TcpOptions, segment: &str) -> Judged {
+    let options = which(carriage(o)?);
     let sent = options.sent_mss;
     Ok(match options.mss {
-        _ if !options.arrived => not_sure("the SYN did not arrive"),
+        _ if !options.arrived => not_sure(format!("the {segment} did not arrive")),
         None => does(format!("removes it (sent: {sent})")),
         Some(mss) if mss == sent => does(format!("keeps {sent}")),
         Some(mss) => does(format!("changes {sent} to {mss}")),

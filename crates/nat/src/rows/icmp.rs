@@ -74,6 +74,30 @@ pub(super) const ROWS: &[Row] = &[
         judge: |o| judge(o, &[About::UdpIn], whole).unwrap_or_else(|e| e),
     },
     Row {
+        id: "tcp-icmp-error-out",
+        group: Group::Icmp,
+        rfc: 5508,
+        section: "4.2.2",
+        requirement: "REQ-5",
+        level: Level::Must,
+        asks: "errors from inside about TCP leave with the NAT's address and about its port",
+        sent: "port unreachable from the inside host, about data that it got on an open connection",
+        breaks: "servers go on sending to a host that is gone; path MTU discovery towards inside hosts",
+        judge: |o| judge(o, &[About::TcpIn], whole).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "icmp-error-out-about-query",
+        group: Group::Icmp,
+        rfc: 5508,
+        section: "4.2.2",
+        requirement: "REQ-5",
+        level: Level::Must,
+        asks: "errors from inside about echo replies leave with the NAT's address and about its identifier",
+        sent: "port unreachable from the inside host, about an echo reply that it got",
+        breaks: "inside addresses leak, and monitoring outside does not see who has gone",
+        judge: |o| judge(o, &[About::QueryIn], whole).unwrap_or_else(|e| e),
+    },
+    Row {
         id: "icmp-error-hairpin",
         group: Group::Hairpin,
         rfc: 5508,
@@ -117,9 +141,9 @@ pub(super) const ROWS: &[Row] = &[
         requirement: "REQ-10",
         level: Level::MustNot,
         asks: "an ICMP error does not end a TCP mapping",
-        sent: "a SYN and ACK after that error",
+        sent: "a SYN and ACK after that error, and data after an error from inside",
         breaks: "a forged or stale ICMP error cuts TCP connections",
-        judge: |o| judge(o, &[About::TcpOut], lives).unwrap_or_else(|e| e),
+        judge: |o| judge(o, &[About::TcpOut, About::TcpIn], lives).unwrap_or_else(|e| e),
     },
     Row {
         id: "icmp-error-about-query",
@@ -141,9 +165,9 @@ pub(super) const ROWS: &[Row] = &[
         requirement: "REQ-6",
         level: Level::MustNot,
         asks: "an ICMP error does not end a ping's mapping",
-        sent: "an echo reply after that error",
+        sent: "an echo reply after each of these errors",
         breaks: "a forged or stale ICMP error makes pings and monitoring fail",
-        judge: |o| judge(o, &[About::Query], lives).unwrap_or_else(|e| e),
+        judge: |o| keeps_query(o).unwrap_or_else(|e| e),
     },
     Row {
         id: "icmp-query-idle",
@@ -173,6 +197,12 @@ pub(super) const ROWS: &[Row] = &[
         },
     },
 ];
+
+/// Two real ends have no error about the reply.
+fn keeps_query(o: &Observations) -> Judged {
+    let both = o.icmp_errors.iter().flatten().any(|error| error.about == About::QueryIn);
+    judge(o, &[About::Query, About::QueryIn][..1 + usize::from(both)], lives)
+}
 
 fn query(o: &Observations) -> Judged {
     let query = made(&o.icmp_query)?;
@@ -248,6 +278,8 @@ fn words(about: About) -> &'static str {
         About::TcpOut => "host unreachable about a SYN",
         About::Hairpin => "port unreachable about a hairpinned datagram",
         About::Query => "hop limit exceeded about a ping",
+        About::TcpIn => "port unreachable from inside about TCP",
+        About::QueryIn => "port unreachable from inside about an echo reply",
     }
 }
 

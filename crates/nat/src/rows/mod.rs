@@ -15,6 +15,7 @@ mod published;
 mod reuse;
 mod sequence;
 mod tcp;
+pub(crate) mod types;
 mod udp;
 mod verdicts;
 
@@ -223,6 +224,7 @@ pub const ROWS: &[&[Row]] = &[
     carriage::ROWS,
     icmp::ROWS,
     crafted::ROWS,
+    types::ROWS,
     ip::ROWS,
     exhaustion::ROWS,
     reuse::ROWS,

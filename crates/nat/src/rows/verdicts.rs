@@ -240,6 +240,9 @@ pub(super) fn refresh(
         return Ok(match bracket(tries(idle)) {
             Some((0.0, _)) => not_testable("a mapping ends too soon for one more packet"),
             Some(_) => not_sure("no packets came well before and well after the idle time"),
+            None if tries(idle).iter().any(|t| !t.alive) => {
+                not_sure("mappings ended at times that contradict each other")
+            }
             None => not_testable("no mapping ended within the longest time tried"),
         });
     };

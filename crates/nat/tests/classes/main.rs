@@ -156,6 +156,32 @@ fn the_rate_of_new_mappings_has_its_number_and_interval() {
 }
 
 #[test]
+fn types_of_icmp_are_named() {
+    let dropped =
+        "dropped: source quench, redirect, timestamp request from inside, address mask request from inside";
+    let other = "dropped: parameter problem, source quench, redirect, timestamp request from inside, \
+                 address mask request from inside";
+    let passes = format!("pass: parameter problem; {dropped}");
+    for (defect, row, words) in [
+        (None, "icmp-other-types", &*passes),
+        (Some(Defect::ProblemsDropped), "icmp-other-types", other),
+        (None, "icmp-error-types", "all 7 arrive"),
+        (Some(Defect::ProhibitedDropped), "icmp-error-types", "missing: administratively prohibited"),
+        (Some(Defect::TooBigDropped), "icmp-error-types", "missing: fragmentation needed"),
+        (Some(Defect::TooBigDropped), "icmp-too-big-in", "about TCP: did not arrive"),
+        (
+            Some(Defect::TooBigMtuChanged),
+            "icmp-too-big-in",
+            "about TCP: arrived with an MTU of 1280 instead of 1300",
+        ),
+    ] {
+        let defects = defect.into_iter().collect();
+        let mut ends = Memory::new(Behaviour { defects, ..Behaviour::default() }, Duration::ZERO);
+        assert_eq!(seen(&Table::of(&measure(&mut ends, &mut |_| true).unwrap()), row), words, "{defect:?}");
+    }
+}
+
+#[test]
 fn checks_of_sequence_numbers_are_described() {
     for (defects, words) in [
         (vec![], "outwards: passes; inwards: passes"),
@@ -173,6 +199,17 @@ fn options_and_segment_size_are_described() {
     for (defect, id, words) in [
         (None, "tcp-options", "keeps window scale, timestamps and SACK permitted"),
         (None, "tcp-mss", "keeps 1460"),
+        (
+            None,
+            "tcp-options-in",
+            "keeps window scale, timestamps and SACK permitted; segment size: keeps 1460",
+        ),
+        (
+            Some(Defect::OptionsInStripped),
+            "tcp-options-in",
+            "changes or removes window scale, timestamps, SACK permitted; segment size: removes it (sent: 1460)",
+        ),
+        (Some(Defect::OptionsInStripped), "tcp-options", "keeps window scale, timestamps and SACK permitted"),
         (Some(Defect::MssLowered), "tcp-mss", "changes 1460 to 1360"),
         (Some(Defect::OptionsStripped), "tcp-mss", "removes it (sent: 1460)"),
         (

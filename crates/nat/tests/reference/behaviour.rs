@@ -102,6 +102,18 @@ pub(crate) enum Defect {
     ErrorsInDropped,
     /// ICMP errors from inside are dropped.
     ErrorsOutDropped,
+    /// ICMP errors from inside are dropped if they are about TCP.
+    TcpErrorsOutDropped,
+    /// ICMP errors from inside are dropped if they are about echo replies.
+    ReplyErrorsDropped,
+    /// ICMP errors of a firewall outside are dropped: administratively prohibited.
+    ProhibitedDropped,
+    /// ICMP errors about a packet that is too big are dropped if they come from outside.
+    TooBigDropped,
+    /// They arrive with an MTU of 1,280 bytes.
+    TooBigMtuChanged,
+    /// ICMP errors about a wrong field are dropped.
+    ProblemsDropped,
     /// ICMP errors from inside keep their source.
     ErrorOutSourceKept,
     /// The packet that an ICMP error quotes is not translated.
@@ -140,6 +152,12 @@ pub(crate) enum Defect {
     SynDataDropped,
     /// A FIN from inside ends the mapping.
     HalfCloseEnds,
+    /// A FIN from outside ends the mapping, and TCP without a mapping needs a SYN.
+    HalfCloseInEnds,
+    /// A SYN and ACK with data is dropped.
+    SynAckDataDropped,
+    /// Options of TCP from outside are overwritten.
+    OptionsInStripped,
     /// Resets from outside are dropped.
     ResetDropped,
     /// A reset from outside ends the mapping, and TCP without a mapping needs a SYN.
@@ -203,7 +221,7 @@ pub(crate) enum Defect {
 }
 
 impl Defect {
-    pub(crate) const ALL: [Defect; 75] = [
+    pub(crate) const ALL: [Defect; 84] = [
         Defect::PortsOverlap,
         Defect::PortsOverload,
         Defect::PoolArbitrary,
@@ -230,6 +248,12 @@ impl Defect {
         Defect::QueryErrorsRefresh,
         Defect::ErrorsInDropped,
         Defect::ErrorsOutDropped,
+        Defect::TcpErrorsOutDropped,
+        Defect::ReplyErrorsDropped,
+        Defect::ProhibitedDropped,
+        Defect::TooBigDropped,
+        Defect::TooBigMtuChanged,
+        Defect::ProblemsDropped,
         Defect::ErrorOutSourceKept,
         Defect::InnerKept,
         Defect::InnerChecksumStale,
@@ -249,6 +273,9 @@ impl Defect {
         Defect::MssLowered,
         Defect::SynDataDropped,
         Defect::HalfCloseEnds,
+        Defect::HalfCloseInEnds,
+        Defect::SynAckDataDropped,
+        Defect::OptionsInStripped,
         Defect::ResetDropped,
         Defect::ResetEndsMapping,
         Defect::IdKept,

@@ -20,7 +20,9 @@ impl Reference {
         let is_syn = header.flags & Tcp::SYN != 0;
         let without = self.table.find_outbound(protocol::TCP, from, to, false).is_none();
         (is_syn && !data.is_empty() && self.has(Defect::SynDataDropped))
-            || (!is_syn && without && self.has(Defect::ResetEndsMapping))
+            || (!is_syn
+                && without
+                && (self.has(Defect::ResetEndsMapping) || self.has(Defect::HalfCloseInEnds)))
     }
 
     /// A segment that ends its mapping by a defect.
@@ -28,7 +30,10 @@ impl Reference {
         let Some((header, _)) = packet.tcp_segment() else { return false };
         match side {
             Side::Inside => header.flags & Tcp::FIN != 0 && self.has(Defect::HalfCloseEnds),
-            Side::Outside => header.flags & Tcp::RST != 0 && self.has(Defect::ResetEndsMapping),
+            Side::Outside => {
+                (header.flags & Tcp::RST != 0 && self.has(Defect::ResetEndsMapping))
+                    || (header.flags & Tcp::FIN != 0 && self.has(Defect::HalfCloseInEnds))
+            }
         }
     }
 
@@ -38,12 +43,27 @@ impl Reference {
             self.next_identification = self.next_identification.wrapping_add(1);
             packet.header.identification = self.next_identification.into();
         }
+        self.with_options(packet, self.has(Defect::MssLowered), self.has(Defect::OptionsStripped))
+    }
+
+    /// A segment from outside that a defect drops, or changes.
+    pub(super) fn carried_in(&self, packet: Packet) -> Option<Packet> {
+        let opens = packet
+            .tcp_segment()
+            .is_some_and(|(header, data)| header.flags & Tcp::SYN != 0 && !data.is_empty());
+        if opens && self.has(Defect::SynAckDataDropped) {
+            return None;
+        }
+        Some(self.with_options(packet, false, self.has(Defect::OptionsInStripped)))
+    }
+
+    fn with_options(&self, mut packet: Packet, lowers: bool, strips: bool) -> Packet {
         let length = packet.tcp_options().map_or(0, <[u8]>::len);
         let before = packet.payload.clone();
-        if length > 0 && self.has(Defect::MssLowered) && packet.payload[OPTIONS] == 2 {
+        if length > 0 && lowers && packet.payload[OPTIONS] == 2 {
             packet.payload[OPTIONS + 2..OPTIONS + 4].copy_from_slice(&1360_u16.to_be_bytes());
         }
-        if length > 0 && self.has(Defect::OptionsStripped) {
+        if length > 0 && strips {
             packet.payload[OPTIONS..OPTIONS + length].fill(1);
         }
         if length > 0 {

@@ -72,6 +72,7 @@ fn icmp_and_ip(defect: Defect) -> &'static [(&'static str, Compliance)] {
             ("icmp-query", Compliance::Fails),
             ("icmp-query-mapping", Compliance::NotSure),
             ("icmp-error-about-query", Compliance::NotSure),
+            ("icmp-error-out-about-query", Compliance::NotSure),
             ("icmp-error-keeps-query", Compliance::NotSure),
             ("icmp-query-idle", Compliance::NotSure),
             ("icmp-refresh-error", Compliance::NotTestable),
@@ -85,7 +86,11 @@ fn icmp_and_ip(defect: Defect) -> &'static [(&'static str, Compliance)] {
                 return &[
                     ("icmp-error-checksum", Compliance::NotTestable),
                     ("icmp-error-in", Compliance::Fails),
+                    ("icmp-error-types", Compliance::Fails),
+                    ("icmp-too-big-in", Compliance::Fails),
                     ("icmp-error-out", Compliance::Fails),
+                    ("tcp-icmp-error-out", Compliance::Fails),
+                    ("icmp-error-out-about-query", Compliance::Fails),
                     ("tcp-icmp-error-in", Compliance::Fails),
                     ("icmp-error-hairpin", Compliance::Fails),
                     ("icmp-error-about-query", Compliance::Fails),
@@ -95,6 +100,8 @@ fn icmp_and_ip(defect: Defect) -> &'static [(&'static str, Compliance)] {
                 ];
             }
             &[
+                ("icmp-error-types", Compliance::Fails),
+                ("icmp-too-big-in", Compliance::Fails),
                 ("icmp-error-checksum", Compliance::NotTestable),
                 ("icmp-error-in", Compliance::Fails),
                 ("tcp-icmp-error-in", Compliance::Fails),
@@ -104,22 +111,43 @@ fn icmp_and_ip(defect: Defect) -> &'static [(&'static str, Compliance)] {
                 ("icmp-error-short-quote", Compliance::Fails),
             ]
         }
-        Defect::ErrorsOutDropped => {
-            &[("icmp-error-hairpin", Compliance::Fails), ("icmp-error-out", Compliance::Fails)]
-        }
-        Defect::ErrorOutSourceKept => &[("icmp-error-out", Compliance::Fails)],
+        Defect::ErrorsOutDropped => &[
+            ("icmp-error-hairpin", Compliance::Fails),
+            ("icmp-error-out", Compliance::Fails),
+            ("tcp-icmp-error-out", Compliance::Fails),
+            ("icmp-error-out-about-query", Compliance::Fails),
+        ],
+        Defect::TcpErrorsOutDropped => &[("tcp-icmp-error-out", Compliance::Fails)],
+        Defect::ReplyErrorsDropped => &[("icmp-error-out-about-query", Compliance::Fails)],
+        Defect::ErrorOutSourceKept => &[
+            ("icmp-error-out", Compliance::Fails),
+            ("tcp-icmp-error-out", Compliance::Fails),
+            ("icmp-error-out-about-query", Compliance::Fails),
+        ],
         Defect::InnerChecksumStale => &[
             ("icmp-error-checksum", Compliance::Fails),
             ("icmp-error-out", Compliance::Fails),
+            ("tcp-icmp-error-out", Compliance::Fails),
             ("tcp-icmp-error-in", Compliance::Fails),
         ],
         Defect::InnerIpChecksumStale => &[
             ("icmp-error-checksum", Compliance::Fails),
             ("icmp-error-out", Compliance::Fails),
+            ("tcp-icmp-error-out", Compliance::Fails),
+            ("icmp-error-out-about-query", Compliance::Fails),
             ("tcp-icmp-error-in", Compliance::Fails),
             ("icmp-error-about-query", Compliance::Fails),
         ],
+        Defect::ProhibitedDropped => &[("icmp-error-types", Compliance::Partly)],
+        Defect::TooBigDropped => {
+            &[("icmp-error-types", Compliance::Partly), ("icmp-too-big-in", Compliance::Fails)]
+        }
+        Defect::TooBigMtuChanged => &[("icmp-too-big-in", Compliance::Fails)],
+        // Only described.
+        Defect::ProblemsDropped => &[],
         Defect::ErrorCodeChanged => &[
+            ("icmp-error-types", Compliance::Fails),
+            ("icmp-too-big-in", Compliance::Fails),
             ("icmp-error-in", Compliance::Fails),
             ("tcp-icmp-error-in", Compliance::Fails),
             ("icmp-error-about-query", Compliance::Fails),
@@ -161,7 +189,11 @@ fn icmp_and_ip(defect: Defect) -> &'static [(&'static str, Compliance)] {
 fn carriage(defect: Defect) -> &'static [(&'static str, Compliance)] {
     match defect {
         // Only described.
-        Defect::OptionsStripped | Defect::MssLowered | Defect::OverlapsJoined => &[],
+        Defect::OptionsStripped | Defect::OptionsInStripped | Defect::MssLowered | Defect::OverlapsJoined => {
+            &[]
+        }
+        Defect::HalfCloseInEnds => &[("tcp-half-close-in", Compliance::Fails)],
+        Defect::SynAckDataDropped => &[("tcp-syn-ack-data", Compliance::Fails)],
         Defect::SynDataDropped => &[("tcp-syn-data", Compliance::Fails)],
         Defect::HalfCloseEnds => {
             &[("tcp-half-close", Compliance::Fails), ("tcp-idle-half-closed", Compliance::NotSure)]

@@ -65,13 +65,22 @@ impl Reference {
         let Some(inner) = Packet::read_quoted(quote).filter(|inner| self.accepts(quote, inner)) else {
             return Vec::new();
         };
+        if side == Side::Outside && self.drops_type(message) {
+            return Vec::new();
+        }
         if inner.is_icmp() {
-            return self.error_about_query(now, packet, message, &inner);
+            return match side {
+                Side::Inside => self.error_about_reply(packet, message, &inner),
+                Side::Outside => self.error_about_query(now, packet, message, &inner),
+            };
         }
         let (Some(from), Some(to)) = (inner.from(), inner.to()) else { return Vec::new() };
         let transport = inner.header.protocol;
         if side == Side::Inside && self.behaviour.addresses.contains(&packet.header.destination) {
             return self.hairpinned_error(packet, message, inner);
+        }
+        if side == Side::Inside && transport == protocol::TCP && self.has(Defect::TcpErrorsOutDropped) {
+            return Vec::new();
         }
         let found = match side {
             Side::Inside => self.table.find_receiver(transport, to),
@@ -94,11 +103,49 @@ impl Reference {
         if side == Side::Outside {
             return self.error_in(packet, message, &inner, mapping.inside.ip());
         }
-        let bytes = self.quoted(message, &inner);
+        self.error_out(packet, message, &inner, mapping.outside.ip())
+    }
+
+    /// An error from an inside host, with what it quotes.
+    fn error_out(&self, packet: &Packet, message: &Icmp<'_>, inner: &Packet, outside: IpAddr) -> Output {
+        let bytes = self.quoted(message, inner);
         let kept = self.has(Defect::ErrorOutSourceKept);
-        let source = if kept { packet.header.source } else { mapping.outside.ip() };
+        let source = if kept { packet.header.source } else { outside };
         let error = Packet::icmp(source, packet.header.destination, &requoted(message, &bytes));
         vec![(Side::Outside, like(packet, error))]
+    }
+
+    /// An error from inside about an echo reply. As with requests, its checksum is updated whatever the defects.
+    fn error_about_reply(&mut self, packet: &Packet, message: &Icmp<'_>, inner: &Packet) -> Output {
+        let Some(Icmp::Echo { reply: true, identifier, sequence, data }) = inner.quoted_icmp() else {
+            return Vec::new();
+        };
+        let reached = SocketAddr::new(inner.header.destination, identifier);
+        let found = self.table.find_receiver(protocol::ICMP, reached);
+        let Some(found) = found.filter(|_| !self.has(Defect::ReplyErrorsDropped)) else { return Vec::new() };
+        let outside = self.table.get(found).outside;
+        if self.has(Defect::ErrorsEndMapping) {
+            self.table.remove(found);
+        }
+        let mut quoted = inner.clone();
+        if !self.has(Defect::InnerKept) {
+            let echo = Icmp::Echo { reply: true, identifier: outside.port(), sequence, data };
+            quoted.header.destination = outside.ip();
+            quoted.payload = Packet::icmp(inner.header.source, outside.ip(), &echo).payload;
+        }
+        self.error_out(packet, message, &quoted, outside.ip())
+    }
+
+    /// Errors from outside that a defect drops by their type.
+    fn drops_type(&self, message: &Icmp<'_>) -> bool {
+        self.has(match message {
+            // RFC 1812 section 5.2.7.1, RFC 4443 section 3.1.
+            Icmp::Unreachable { code: 13, .. } => Defect::ProhibitedDropped,
+            Icmp::Unreachable { code: 1, quote } if quote[0] >> 4 == 6 => Defect::ProhibitedDropped,
+            Icmp::TooBig { .. } => Defect::TooBigDropped,
+            Icmp::ParameterProblem { .. } => Defect::ProblemsDropped,
+            _ => return false,
+        })
     }
 
     /// Whether the quote of an error is as RFC 5508 section 4.1 asks, but for the defects.
@@ -163,6 +210,12 @@ impl Reference {
         let message = match self.has(Defect::ErrorCodeChanged) {
             true => Icmp::Unreachable { code: 7, quote: &bytes },
             false => requoted(message, &bytes),
+        };
+        let message = match message {
+            Icmp::TooBig { quote, .. } if self.has(Defect::TooBigMtuChanged) => {
+                Icmp::TooBig { mtu: 1_280, quote }
+            }
+            other => other,
         };
         vec![(Side::Inside, like(packet, Packet::icmp(packet.header.source, inside, &message)))]
     }

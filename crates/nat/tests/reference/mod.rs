@@ -282,6 +282,7 @@ impl Reference {
         self.table.carried_in(mapping, now, self.behaviour.refresh_from_outside);
         let wild = self.is_wild(mapping, Side::Outside, &packet);
         self.note_segment(mapping, Side::Outside, &packet);
+        let Some(packet) = self.carried_in(packet) else { return Vec::new() };
         let inside = self.table.get(mapping).inside;
         let ends = is_reset && wild && self.has(Defect::WildResetEnds);
         if ends || self.ends_mapping(Side::Outside, &packet) {

@@ -5,17 +5,21 @@ use std::collections::BTreeMap;
 use super::*;
 
 /// Rows of raw packets.
-const ROWS: [&str; 30] = [
+const ROWS: [&str; 34] = [
     "tcp-simultaneous-open",
     "tcp-options",
     "tcp-mss",
+    "tcp-options-in",
     "tcp-syn-data",
+    "tcp-syn-ack-data",
     "tcp-half-close",
+    "tcp-half-close-in",
     "tcp-reset",
     "tcp-data-after-reset",
     "tcp-sequence-check",
     "tcp-reset-window",
     "tcp-icmp-error-in",
+    "tcp-icmp-error-out",
     "tcp-icmp-keeps-mapping",
     "icmp-query",
     "icmp-query-mapping",
@@ -63,13 +67,15 @@ fn raw_verdicts(table: &Table) -> BTreeMap<&'static str, Compliance> {
 }
 
 /// Defects that a server at the other end sees, and the rows that they change to "not sure": a firewall on the way could be their
-/// cause, or the server's kernel.
+/// cause, or the server's kernel. Stripped options of a SYN and ACK are not among them: the conversation itself would break.
 const DEFECTS: &[(Defect, &[&str])] = &[
     (Defect::NoSimultaneousOpen, &["tcp-simultaneous-open"]),
     (Defect::OptionsStripped, &[]),
     (Defect::MssLowered, &[]),
     (Defect::SynDataDropped, &["tcp-syn-data"]),
+    (Defect::SynAckDataDropped, &["tcp-syn-ack-data"]),
     (Defect::HalfCloseEnds, &["tcp-half-close"]),
+    (Defect::HalfCloseInEnds, &["tcp-half-close-in"]),
     (Defect::ResetDropped, &["tcp-reset"]),
     (Defect::ResetEndsMapping, &["tcp-data-after-reset", "tcp-reset-window"]),
     (Defect::WildResetEnds, &["tcp-reset-window"]),
@@ -77,7 +83,8 @@ const DEFECTS: &[(Defect, &[&str])] = &[
     (Defect::QueriesPerDestination, &[]),
     (Defect::QueryErrorsDropped, &["icmp-error-about-query"]),
     (Defect::ErrorsInDropped, &["icmp-error-in", "icmp-error-about-query", "tcp-icmp-error-in"]),
-    (Defect::ErrorsOutDropped, &["icmp-error-out"]),
+    (Defect::ErrorsOutDropped, &["icmp-error-out", "tcp-icmp-error-out"]),
+    (Defect::TcpErrorsOutDropped, &["tcp-icmp-error-out"]),
     (Defect::ErrorOutSourceKept, &[]),
     (Defect::InnerKept, &[]),
     (Defect::InnerChecksumStale, &[]),
