@@ -234,6 +234,31 @@ mod tests {
         assert!(with < without, "{with} {without}");
     }
 
+    /// Of a difference, whose scale has no logarithms to round.
+    fn difference(estimate: f64, interval: (f64, f64), n: usize, p: f64, p_holm: f64) -> Comparison {
+        Comparison { ratio: false, ..ratio(estimate, interval, n, p, p_holm) }
+    }
+
+    #[test]
+    fn a_value_on_its_bound_shows_no_difference() {
+        let wide = |p_holm| difference(0.25, (0.01, 0.5), 10, 0.002, p_holm);
+        assert_eq!(said(&wide(0.049), 1.0), Verdict::Higher);
+        assert!(matches!(said(&wide(0.05), 1.0), Verdict::Inconclusive { .. }));
+        let margins = Margins { floor: Some(0.25), ..MARGINS };
+        assert!(matches!(verdict(&wide(0.049), None, &margins), Verdict::Inconclusive { .. }));
+    }
+
+    #[test]
+    fn a_forecast_counts_what_holm_takes() {
+        // SciPy 1.17.1: scipy.stats.t.isf(.025, n-1) / n**.5 has to halve from n = 6, which takes 17. With Holm's factor of 3
+        // it has to be smaller by norm.isf(.025 / 3) / norm.isf(.025) once more, which takes 24.
+        let margins = Margins { floor: None, ..MARGINS };
+        for (p_holm, more) in [(0.1, 11), (0.3, 18)] {
+            let c = difference(0.02, (-0.02, 0.06), 6, 0.1, p_holm);
+            assert_eq!(verdict(&c, None, &margins), Verdict::Inconclusive { more_rounds: Some(more) });
+        }
+    }
+
     #[test]
     fn a_forecast_survives_identical_rounds() {
         // No spread at all, and six rounds that Holm does not let through.
