@@ -5,6 +5,7 @@ mod ends;
 
 use ends::{Site, assert_stops, parts, setting, trial, workload};
 use serde_json::json;
+use weir_testkit::{holds, measured};
 
 fn missing() -> bool {
     let missing = weir_sys::process::which("iperf3").is_none();
@@ -27,11 +28,15 @@ fn iperf3_tcp_in_every_direction() {
     }
 }
 
+/// iperf3 paces its datagrams by a timer, and catches up after a pause.
 #[test]
-fn iperf3_udp_at_a_rate() {
-    if missing() {
-        return;
+fn measured_iperf3_udp_at_a_rate() {
+    if !missing() {
+        measured(2, 3, |_| holds(udp_at_a_rate));
     }
+}
+
+fn udp_at_a_rate() {
     for (direction, site) in [("egress", Site::loopback()), ("ingress", Site::loopback_v6())] {
         let w = workload(json!({
             "kind": "external", "protocol": "udp", "direction": direction, "streams": 2,
