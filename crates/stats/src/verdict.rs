@@ -234,7 +234,7 @@ mod tests {
         assert!(with < without, "{with} {without}");
     }
 
-    /// Of a difference, whose scale has no logarithms to round.
+    /// A difference: its scale has no logarithms to round.
     fn difference(estimate: f64, interval: (f64, f64), n: usize, p: f64, p_holm: f64) -> Comparison {
         Comparison { ratio: false, ..ratio(estimate, interval, n, p, p_holm) }
     }
