@@ -248,12 +248,7 @@ fn root_tables_of_their_own_come_and_go() {
     }
     let mut seen = std::collections::BTreeSet::new();
     for (file, mut evidence) in evidences() {
-        for namespace in &mut evidence.namespaces {
-            namespace.own = true;
-            for interface in &mut namespace.interfaces {
-                interface.name = INTERFACE.into();
-            }
-        }
+        named_by_hostile(&mut evidence);
         for finding in diagnose(&evidence).findings {
             let own = |fix: &&Fix| fix.commands.iter().any(|c| c.contains("add table"));
             for fix in finding.fixes.iter().filter(own) {
@@ -320,19 +315,9 @@ fn root_interfaces_come_back_as_they_were() {
         let ns = NetNs::create().unwrap();
         shell(&ns, &format!("ip link add name {name} type veth peer name other\n{setup}")).unwrap();
         let all = fixes(file, cause, |evidence| {
-            for namespace in &mut evidence.namespaces {
-                for interface in &mut namespace.interfaces {
-                    let settings = std::mem::take(&mut namespace.settings);
-                    let renamed = |(k, v): (String, String)| {
-                        (k.replace(&format!(".{}.", interface.name), &format!(".{INTERFACE}.")), v)
-                    };
-                    namespace.settings = settings.into_iter().map(renamed).collect();
-                    for filter in &mut interface.filters {
-                        filter.program = None;
-                    }
-                    interface.name = INTERFACE.into();
-                }
-            }
+            named_by_hostile(evidence);
+            let interfaces = evidence.namespaces.iter_mut().flat_map(|n| &mut n.interfaces);
+            interfaces.flat_map(|i| &mut i.filters).for_each(|filter| filter.program = None);
         });
         let fill = [
             // Not every kernel has it.
