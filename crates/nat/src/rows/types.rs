@@ -60,7 +60,7 @@ pub(crate) fn kinds(is_v6: bool) -> &'static [Kind] {
     if is_v6 { KINDS_V6 } else { KINDS }
 }
 
-/// The rows. The number of section 7.1 is from memory.
+/// The rows.
 pub(super) const ROWS: &[Row] = &[
     Row {
         id: "icmp-error-types",
@@ -78,10 +78,10 @@ pub(super) const ROWS: &[Row] = &[
         id: "icmp-too-big-in",
         group: Group::Icmp,
         rfc: 5508,
-        section: "7.1",
+        section: "7",
         requirement: "REQ-10a",
         level: Level::Must,
-        asks: "a router's word that a packet is too big arrives with the router's MTU, for UDP and for TCP",
+        asks: "a router's error about a packet that is too big arrives with the router's MTU, for UDP and for TCP",
         sent: "fragmentation needed with an MTU of 1300 from outside, about a datagram and about a SYN",
         breaks: "path MTU discovery: uploads, QUIC and VPNs hang behind a tunnel or PPPoE",
         judge: |o| too_big(o).unwrap_or_else(|e| e),
