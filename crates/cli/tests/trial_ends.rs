@@ -16,8 +16,8 @@ use weir_testkit::{PATIENCE, World, until};
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
 /// The length of every trial here.
-const TRIAL: Duration = Duration::from_secs(6);
-const CONFIRM_WITHIN: [&str; 2] = ["--confirm-within", "6s"];
+const TRIAL: Duration = Duration::from_secs(10);
+const CONFIRM_WITHIN: [&str; 2] = ["--confirm-within", "10s"];
 /// How much later the state before must be back.
 const LATE: Duration = Duration::from_secs(2);
 const SENT: u64 = 5;
@@ -127,7 +127,7 @@ fn root_with_both_guards_killed_the_kernel_goes_back_to_the_policy_before() {
         assert_eq!(come_in(gate), [true, false], "{before}, {next}: afterwards");
         // The next command tidies the parts that the kernel cannot.
         let status = gate.json(&["status"]);
-        assert_eq!(status["set"]["progress"]["why"], "not confirmed within 6 s", "{status:#}");
+        assert_eq!(status["set"]["progress"]["why"], "not confirmed within 10 s", "{status:#}");
         assert_eq!(status["loaded"]["backend"], before);
         assert_eq!(gate.kernel(), kernel);
         assert_eq!(come_in(gate), [true, false], "{before}, {next}: tidied");

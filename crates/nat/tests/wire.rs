@@ -3,6 +3,7 @@
 mod reference;
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use reference::combinations::{CLASSES, Draws};
@@ -40,20 +41,33 @@ fn verdicts(observations: &Observations) -> BTreeMap<&'static str, Compliance> {
     lines.into_iter().map(|line| (line.id, line.judgement.verdict)).collect()
 }
 
-/// The behaviours, each in a site of its own and all at once.
+/// How many sites measure at a time: they go first of all on the machine, so more of them would make each other late.
+const AT_ONCE: usize = 30;
+/// One test at a time, for the same reason.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// The behaviours, each in a site of its own.
 fn compare(name: &str, behaviours: &[Behaviour], idle: Duration) {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let lab = lab(name, behaviours.len());
+    let left = Mutex::new(lab.sites().iter().zip(behaviours));
     std::thread::scope(|scope| {
-        for (site, behaviour) in lab.sites().iter().zip(behaviours) {
-            scope.spawn(move || {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
                 // Both ends of the path and the NAT measure time: no other work makes them late.
                 go_first().unwrap();
-                let wire = on_the_wire(site, behaviour.clone(), idle);
-                let memory = measure(&mut Memory::new(behaviour.clone(), idle), &mut |_| true).unwrap();
-                assert_eq!(verdicts(&wire), verdicts(&memory), "{behaviour:?}: {wire:#?}");
+                while let Some((site, behaviour)) = next(&left) {
+                    let wire = on_the_wire(site, behaviour.clone(), idle);
+                    let memory = measure(&mut Memory::new(behaviour.clone(), idle), &mut |_| true).unwrap();
+                    assert_eq!(verdicts(&wire), verdicts(&memory), "{behaviour:?}: {wire:#?}");
+                }
             });
         }
     });
+}
+
+fn next<T>(left: &Mutex<impl Iterator<Item = T>>) -> Option<T> {
+    left.lock().unwrap().next()
 }
 
 #[test]
