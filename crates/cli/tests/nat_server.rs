@@ -3,6 +3,9 @@
 mod documents;
 mod nat_timers;
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use nat_timers::Tries;
 use serde_json::Value;
 use weir_testkit::{Background, CommandOutput, PATIENCE, World, holds, measured, until};
@@ -154,6 +157,48 @@ fn root_the_kernels_nat_from_behind_it() {
     assert!(closed.stderr.contains("no datagram reached 198.19.0.2:93"), "{}", closed.stderr);
 }
 
+/// A home router between the client and the gateway, whose masquerade it repeats: the gateway is a carrier's now.
+const HOME: &str = "set -e
+ip netns add home
+ip -n home link set lo up
+ip -n client link del eth0
+ip -n client link add eth0 type veth peer name in0 netns home
+ip -n home link add out0 type veth peer name in0 netns gateway
+ip -n client addr add 198.18.1.2/24 dev eth0
+ip -n home addr add 198.18.1.1/24 dev in0
+ip -n home addr add 198.18.0.2/24 dev out0
+ip -n gateway addr add 198.18.0.1/24 dev in0
+for l in client/eth0 home/in0 home/out0 gateway/in0; do ip -n ${l%/*} link set ${l#*/} up; done
+ip -n client route add default via 198.18.1.1
+ip -n home route add default via 198.18.0.1
+ip netns exec home sysctl -qw net.ipv4.ip_forward=1
+echo 'table ip nat { chain post { type nat hook postrouting priority srcnat; oifname out0 masquerade; }; }' |
+  ip netns exec home nft -f -
+";
+
+#[test]
+fn root_a_home_router_behind_a_carrier_s_nat_changes_no_verdict() {
+    if World::lacks(&["ip", "nft"]) {
+        return;
+    }
+    let Some(world) = World::root(WEIR) else { return };
+    world.sh(PATH);
+    let _server = serve(&world);
+    let check = ["check", "198.19.0.2", "--key-file", "key", "--idle", "0"];
+    let verdicts = || -> BTreeMap<String, String> {
+        let ports = ["ports", "198.19.0.2", "--key-file", "key", "--limit", "16"];
+        until("the server answers", PATIENCE, || (in_client(&world, &ports).code == 0).then_some(()));
+        let seen = json(&world, "nat-check-server", &check);
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        seen["rows"].as_array().unwrap().iter().map(|row| (text(&row["id"]), text(&row["verdict"]))).collect()
+    };
+    let one = verdicts();
+    world.sh(HOME);
+    let two = verdicts();
+    assert!(one.values().filter(|verdict| *verdict == "meets").count() > 20, "{one:?}");
+    assert_eq!(one, two);
+}
+
 fn serve(world: &World) -> Background {
     let mut server = world.command("ip");
     server.args(["netns", "exec", "server", WEIR, "serve", "--key-file", "key"]);
@@ -168,6 +213,47 @@ const TIMERS: [(&str, &str, u32); 4] = [
     ("tcp_established", "tcp_timeout_established", 12),
     ("tcp_half_closed", "tcp_timeout_close_wait", 4),
 ];
+
+/// What `weir tune` promises of the RFCs' timers is measured through the NAT that it changed. `make soak` runs it: the longest of these
+/// timers takes five minutes.
+#[test]
+fn root_soak_the_timers_of_profile_rfc_meet_the_rfcs() {
+    if World::lacks(&["ip", "nft"]) {
+        return;
+    }
+    let Some(world) = World::root(WEIR) else { return };
+    world.sh(PATH);
+    let _server = serve(&world);
+    let tune = |args: &[&str]| {
+        let mut command = world.command("ip");
+        command.args(["netns", "exec", "gateway", WEIR, "tune"]).args(args);
+        command.env("WEIR_STATE_DIR", world.folder().join("state"));
+        world.run(command).expect(0)
+    };
+    let timers = || world.sh("ip netns exec gateway sysctl -a 2>/dev/null | grep conntrack.*timeout");
+    let check = |time: &[&str]| {
+        let mut command = world.command("ip");
+        command.args(["netns", "exec", "client", WEIR, "nat", "check", "198.19.0.2", "--key-file", "key"]);
+        command.args(time).arg("--json");
+        let output = world.start("check", command).end_within(Duration::from_secs(600));
+        documents::read(&output.expect(0).stdout, "nat-check-server")
+    };
+    let assert_all = |seen: &Value, rows: &[&str], expected: &str| {
+        for row in rows {
+            assert_eq!(verdict(seen, row), expected, "{row}: {seen:#}");
+        }
+    };
+    let kernel_s = timers();
+    let short = ["udp-idle-unanswered", "tcp-idle-reset-in", "tcp-idle-reset-out"];
+    assert_all(&check(&["--idle", "40s"]), &short, "fails");
+    tune(&["apply", "--profile", "rfc"]);
+    tune(&["confirm"]);
+    let seen = check(&["--preset", "standard"]);
+    assert_all(&seen, &short, "meets");
+    assert_all(&seen, &["udp-idle-answered", "udp-idle-default", "tcp-idle-opening"], "meets");
+    tune(&["remove"]);
+    assert_eq!(timers(), kernel_s);
+}
 
 /// Established connections through a NAT between two hosts, in two parts: the first one is killed.
 #[test]

@@ -87,7 +87,7 @@ pub fn sd(values: &[f64]) -> Option<f64> {
         return None;
     }
     let mean = mean(values)?;
-    let squares: f64 = values.iter().map(|x| (x - mean) * (x - mean)).sum();
+    let squares: f64 = values.iter().map(|x| (x - mean).powi(2)).sum();
     Some((squares / (values.len() - 1) as f64).sqrt())
 }
 

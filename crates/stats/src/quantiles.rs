@@ -3,7 +3,6 @@
 use crate::delays::{Censored, Delays};
 use crate::order::median_interval;
 use crate::resample::{Bootstrap, Merge};
-use crate::signed_rank::LEAST_ROUNDS;
 
 /// The quantile of every round as `(variant, baseline)` in ns, for [`crate::compare::compare_ratio`],
 /// [`crate::compare::equivalence_ratio`] and [`crate::compare::noise_floor`].
@@ -50,9 +49,6 @@ fn interval(trials: &[&Delays], batches: &[Censored], q: f64, seed: u64) -> Opti
     let (low, high) = bounded_interval(batches)?;
     // A trial without values has no say in the merge, and a resample of only such trials has no quantile.
     let used: Vec<&Delays> = trials.iter().copied().filter(|h| !h.is_empty()).collect();
-    if used.len() < LEAST_ROUNDS {
-        return None;
-    }
     let merge = Merge::new(&used)?;
     // On the logarithm, where the spread of a duration is less skewed.
     let bootstrap = Bootstrap::new(used.len(), seed, |weights| merge.quantile(q, weights).ln())?;
@@ -128,9 +124,11 @@ mod tests {
         let trial = even(600, 1000);
         let (estimate, interval) = merged_quantile(&[&trial; 5], 0.5, 1).unwrap();
         assert_eq!((estimate, interval), (trial.quantile(0.5).unwrap(), None));
-        let (estimate, interval) = merged_quantile(&[&trial; 6], 0.5, 1).unwrap();
-        let (low, high) = interval.unwrap();
-        assert!((low / estimate.value - 1.0).abs() < 1e-9 && (high / estimate.value - 1.0).abs() < 1e-9);
+        for trials in [vec![&trial; 6], vec![&trial; 7]] {
+            let (estimate, interval) = merged_quantile(&trials, 0.5, 1).unwrap();
+            let (low, high) = interval.unwrap();
+            assert!((low / estimate.value - 1.0).abs() < 1e-9 && (high / estimate.value - 1.0).abs() < 1e-9);
+        }
         assert_eq!(merged_quantile(&[&trial; 6], 0.9999, 1), None);
         assert_eq!(merged_quantile(&[], 0.5, 1), None);
     }
