@@ -108,6 +108,15 @@ mod tests {
     }
 
     #[test]
+    fn batches_are_neighbours_and_share_no_trial() {
+        let batches =
+            |least: usize| by_batch(&[1, 2, 3, 4, 5, 6, 7], |b| (b.len() >= least).then(|| b.to_vec()));
+        assert_eq!(batches(1).unwrap(), (1..=7).map(|n| vec![n]).collect::<Vec<_>>());
+        assert_eq!(batches(2).unwrap(), [vec![1, 2], vec![3, 4], vec![5, 6, 7]]);
+        assert_eq!(batches(8), None);
+    }
+
+    #[test]
     fn short_trials_are_merged_until_six_values_lie_beyond() {
         let (short, long) = (even(200, 1000), even(600, 1000));
         // 200 x 1 % = 2: three rounds make a batch.

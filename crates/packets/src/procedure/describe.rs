@@ -61,3 +61,51 @@ impl Packets {
         format!("{what}, {}", self.plan().describe(self.procedure))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Search;
+
+    #[test]
+    fn each_option_has_its_words() {
+        let quick = |procedure| Packets { procedure, search: Search::Quick, ..Packets::default() };
+        let search = "MLRsearch with trials of 0.2 s, 0.6 s a load, to 1 %";
+        let frames = "the shortest UDP frames";
+        let at_most = |max| Packets { flows: Some(1), max_rate: Some(max), ..quick(Procedure::FrameLoss) };
+        let handed = Packets {
+            frame_bytes: Some(128),
+            inject: Inject::Gateway,
+            engine: EngineChoice::Xdp,
+            ..quick(Procedure::TearDown)
+        };
+        for (packets, words) in [
+            (quick(Procedure::Rate), format!("forwarding rate, {frames}, 1000 flows, as fast as possible")),
+            (at_most(9000.0), format!("frame loss rate (RFC 2544), {frames}, 1 flow, at most 9000 a second")),
+            (
+                Packets { rate: Some(500.0), ..quick(Procedure::Latency) },
+                format!("latency (RFC 8219), {frames}, 1000 flows, 500 a second"),
+            ),
+            (quick(Procedure::Latency), format!("latency (RFC 8219), {search}, {frames}, 1000 flows")),
+            (
+                Packets { loss_ratio: 0.001, ..quick(Procedure::Throughput) },
+                format!("throughput (RFC 2544), {search}, {frames}, 1000 flows, losing at most 0.1 %"),
+            ),
+            (
+                quick(Procedure::Capacity),
+                format!(
+                    "connection tracking table capacity (RFC 9693), bisection to 0.5 %, {frames}, \
+                     up to 1048576 connections"
+                ),
+            ),
+            (
+                handed,
+                "connection tear-down rate (RFC 9693), 128-byte UDP frames, 50000 connections, \
+                 handed to the gateway's own interface, by XDP"
+                    .to_owned(),
+            ),
+        ] {
+            assert_eq!(packets.describe(), words);
+        }
+    }
+}

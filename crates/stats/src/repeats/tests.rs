@@ -27,6 +27,16 @@ fn the_sums_over_pairs_are_those_by_hand() {
     near(inflation(0.5, 3), 22.0 / 7.0);
     near(inflation(0.0, 7), 1.0);
     near(expected_ratio(0.0, 4), -0.25);
+    // ((3 - 1) / 2 - (3 + 1) 11/18 + 2 * 7/12) / (3 (1 - 11/18)), where (1 + 10/12) / 3 = 11/18 and (1 + 1/2 + 1/4) / 3 = 7/12.
+    near(expected_ratio(0.5, 3), -5.0 / 21.0);
+}
+
+#[test]
+fn too_few_batches_show_no_correlation() {
+    let rising = |batches: usize| vec![(0..batches).map(|b| b as f64 - (batches - 1) as f64 / 2.0).collect()];
+    assert_eq!(correlation(&rising(5), 5), 0.0);
+    assert!(correlation(&rising(6), 6) > 0.3);
+    assert_eq!(correlation(&[vec![0.0; 6]], 6), 0.0);
 }
 
 #[test]
@@ -81,6 +91,10 @@ fn little_is_said_of_few_repeats_and_few_windows() {
     let repeat = |n: usize| Repeat { average: 1.0, windows: vec![1.0; n] };
     assert_eq!(components(&[repeat(5), repeat(5), repeat(5)]), None);
     assert_eq!(components(&[repeat(5), repeat(1), repeat(1), repeat(0)]), None);
+    // Half of the repeats may be too slow for two windows.
+    let slow_ones =
+        |slow: usize| components(&(0..8).map(|n| repeat(if n < slow { 1 } else { 5 })).collect::<Vec<_>>());
+    assert!(slow_ones(4).is_some_and(|split| split.inside == 4) && slow_ones(5).is_none());
     assert_eq!(components(&[]), None);
     let slow = components(&[repeat(5), repeat(4), repeat(5), repeat(1)]).unwrap();
     assert_eq!((slow.repeats, slow.inside, slow.batches), (4, 3, 4), "a slow one is a repeat all the same");

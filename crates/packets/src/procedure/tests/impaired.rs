@@ -108,14 +108,24 @@ fn lost_frames_have_an_infinite_delay() {
 
 #[test]
 fn without_a_throughput_delay_is_measured_with_its_losses() {
-    let packets = quick(Procedure::Latency);
-    let mut testbed = Simulated { refuses_every: Some(10), ..Simulated::default() };
-    let found = measure(&packets, &mut testbed);
-    assert_eq!((value(&found, "throughput_pps"), value(&found, "offered_pps")), (0.0, 1000.0));
-    assert!(found.faults.iter().any(|f| f.detail.contains("loses frames at any rate")), "{:?}", found.faults);
-    let delay = &found.histograms["delay"];
-    assert_eq!((delay.len(), delay.failed()), (1000, 100));
-    assert_eq!(delay.quantile(0.91), Some(Censored::FAILED));
+    // As many frames as are tagged at least, twice: whatever time they have.
+    for (duration, rate) in [(WINDOW, 1000.0), (WINDOW * 4, 250.0)] {
+        let setting = ProcedureSettings {
+            warmup: Duration::ZERO,
+            duration,
+            family: Family::Ipv4,
+            delay: Delay::OneWay,
+            seed: 7,
+        };
+        let mut testbed = Simulated { refuses_every: Some(10), ..Simulated::default() };
+        let found = run(&quick(Procedure::Latency), &setting, &mut testbed).unwrap();
+        assert_eq!((value(&found, "throughput_pps"), value(&found, "offered_pps")), (0.0, rate));
+        let words = "loses frames at any rate";
+        assert!(found.faults.iter().any(|f| f.detail.contains(words)), "{:?}", found.faults);
+        let delay = &found.histograms["delay"];
+        assert_eq!((delay.len(), delay.failed()), (1000, 100));
+        assert_eq!(delay.quantile(0.91), Some(Censored::FAILED));
+    }
 }
 
 #[test]
