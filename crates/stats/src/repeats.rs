@@ -227,8 +227,9 @@ impl Components {
         if explained <= 0.0 {
             return 0.0;
         }
-        // Beyond, the sum is known as well as any number: F no longer changes with it.
-        let df = if noise > 0.0 { self.within_df() * (explained / noise).powi(2) } else { f64::INFINITY };
+        // Infinite without noise.
+        let df = self.within_df() * (explained / noise).powi(2);
+        // Beyond a million the sum is known as well as any number: F no longer changes with it.
         f_upper_tail(self.spread * self.spread / explained, self.between_df(), df.min(1e6))
     }
 

@@ -57,9 +57,13 @@ fn the_repeats_still_needed_follow_from_the_lower_quantile() {
     let open = |bound: f64| split.verdict(1.0, bound / 100.0, 0.05);
     assert_eq!(open(1.83), Repeatability::Open { more_repeats: Some(4) });
     assert_eq!(open(1.82), Repeatability::Open { more_repeats: Some(5) });
+    // sqrt(168 / scipy.stats.chi2.ppf(.025, 168)) = 1.11969.
+    assert_eq!(open(1.12), Repeatability::Open { more_repeats: Some(163) });
     // Not even 300 repeats bring it below the spread itself.
     assert_eq!(open(1.0), Repeatability::Open { more_repeats: None });
     assert_eq!(open(2.5), Repeatability::Steady { margin: 0.025 });
+    assert_eq!(split.verdict(0.05, 0.025, 0.05), Repeatability::Steady { margin: 0.025 });
+    assert_eq!(split.verdict(0.049, 0.025, 0.05), Repeatability::Jumps);
 }
 
 #[test]

@@ -34,6 +34,15 @@ fn altered(
     duration: Duration,
     alter: impl FnMut(bool, &mut Sent, &mut Received),
 ) -> (Findings, usize) {
+    altered_of(Simulated::default(), packets, duration, alter)
+}
+
+fn altered_of(
+    inner: Simulated,
+    packets: &Packets,
+    duration: Duration,
+    alter: impl FnMut(bool, &mut Sent, &mut Received),
+) -> (Findings, usize) {
     let setting = ProcedureSettings {
         warmup: Duration::ZERO,
         duration,
@@ -41,7 +50,7 @@ fn altered(
         delay: Delay::OneWay,
         seed: 7,
     };
-    let mut testbed = Altered { inner: Simulated::default(), alter };
+    let mut testbed = Altered { inner, alter };
     let findings = run(packets, &setting, &mut testbed).unwrap();
     (findings, testbed.inner.made.len())
 }
@@ -226,6 +235,43 @@ fn a_fill_is_made_at_five_rates_of_four_turns() {
         "500 of 1000 flows could not be opened, not even at 12500 a second: their frames count as any others"
     ));
     assert_eq!((value(&found, "flows_unopened"), value(&found, "unopened_ratio")), (500.0, 0.5));
+}
+
+#[test]
+fn a_rate_at_its_bound_is_still_one_of_a_table_with_room() {
+    let capacity = |share: f64, slow: std::ops::RangeInclusive<u64>, holds: usize| {
+        // Where it is slow, it takes connections at no more than that share of the rate before.
+        let alter = |_: bool, sent: &mut Sent, received: &mut Received| {
+            let rate = sent.frames as f64 / (sent.duration_ns as f64 / 1e9);
+            if slow.contains(&sent.frames) && rate > 300e3 * share * 1.01 {
+                (received.frames, received.flows) = (0, 0);
+            }
+        };
+        let packets = Packets { flows: Some(8000), ..quick(Procedure::Capacity) };
+        let gateway = Simulated { holds, ..Simulated::default() };
+        let (found, _) = altered_of(gateway, &packets, WINDOW, alter);
+        (value(&found, "capacity_connections"), value(&found, "capacity_establishment_per_s"))
+    };
+    assert_eq!(capacity(0.2, 3000..=8000, usize::MAX), (8000.0, 60e3));
+    let (connections, rate) = capacity(0.4, 6000..=6000, 6500);
+    assert_eq!(rate, 120e3);
+    near(connections, 6500.0, 0.01);
+}
+
+#[test]
+fn flows_that_the_tester_itself_did_not_open_are_no_result() {
+    let opened = |own_drops: u64, unsent: u64| {
+        let (found, _) = altered(&at_rate(Procedure::Rate, 500e3), WINDOW, |_, sent, received| {
+            received.flows = received.flows.saturating_sub(1);
+            received.own_drops = own_drops;
+            sent.frames -= unsent;
+        });
+        let void = found.faults.iter().find(|f| f.void).map(|f| f.code);
+        (void, found.values.contains_key("forwarding_rate_pps"))
+    };
+    assert_eq!(opened(0, 0), (None, true));
+    assert_eq!(opened(1, 0), (Some(FaultCode::ReceiverDrops), false));
+    assert_eq!(opened(0, 1), (Some(FaultCode::LateSends), false));
 }
 
 #[test]
