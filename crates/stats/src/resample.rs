@@ -212,6 +212,37 @@ mod tests {
     }
 
     #[test]
+    fn the_ends_are_ranks_of_the_replicates() {
+        let mut plain = Bootstrap {
+            estimate: 2000.0,
+            replicates: (1..=RESAMPLES).map(|n| n as f64).collect(),
+            z0: 0.0,
+            acceleration: 0.0,
+            n: 6,
+        };
+        // scipy: z = t.isf(.025, 5) * (6/5)**.5; norm.cdf([-z, z]) * 4000 = 9.73, 3990.27.
+        assert_eq!(plain.interval(0.025), (9.0, 3991.0));
+        // Ties by half, and never all or none.
+        plain.replicates[1000..2000].fill(1500.0);
+        let half = 0.5 / RESAMPLES as f64;
+        assert_eq!([1500.0, 0.0, 9e9].map(|value| plain.share_below(value)), [0.375, half, 1.0 - half]);
+    }
+
+    #[test]
+    fn the_acceleration_is_that_of_the_formula() {
+        // Efron and Tibshirani, equation 14.15, by Python.
+        let left_out: Vec<f64> = DATA.iter().map(|x| (DATA.iter().sum::<f64>() - x) / 9.0).collect();
+        for (values, wanted) in
+            [(&left_out[..], 0.059_552_389_718_818_634), (&[1.0, 2.0, 4.0], -0.036_738_892_848_117_08)]
+        {
+            let got = acceleration(values);
+            assert!((got - wanted).abs() < 1e-12, "{got}");
+        }
+        assert_eq!(acceleration(&[2.0, 2.0]), 0.0);
+        assert_eq!(acceleration(&[1.0, 2.0, f64::INFINITY]), 0.0);
+    }
+
+    #[test]
     fn the_same_seed_draws_the_same_rounds() {
         let draw = |seed| Bootstrap::new(10, seed, mean).unwrap();
         assert_eq!(draw(1).replicates, draw(1).replicates);

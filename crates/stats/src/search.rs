@@ -131,6 +131,11 @@ mod tests {
         let mut search = Bisection::new(0.0, 1.0, 0.0);
         run(&mut search, |load| load <= 0.3);
         assert_eq!(search.lower(), Some(0.3));
+        // The middle of neighbours is one of them: the lower one here, the upper one there.
+        let next = 1.0_f64.next_up();
+        for (low, high) in [(1.0, next), (next, next.next_up())] {
+            assert_eq!(run(&mut Bisection::new(low, high, 0.0), |_| false), 1);
+        }
     }
 
     #[test]

@@ -187,6 +187,13 @@ mod tests {
     const TIES: [f64; 10] = [1.0, 1.0, -1.0, 2.0, 0.0, 3.0, -2.0, 2.0, 0.0, 4.0];
 
     #[test]
+    fn beyond_exact_sums_the_rank_is_still_theirs() {
+        // The exact distribution, summed by NumPy.
+        let exact = [454, 649, 673, 773];
+        assert_eq!([51, 60, 61, 65].map(|n| interval_rank(n, 0.025)), exact.map(Some));
+    }
+
+    #[test]
     fn exact_p_values_as_scipy() {
         // SciPy 1.17.1: scipy.stats.wilcoxon(x, alternative=..., method='exact'): statistic of 'greater'
         // (W+), then the p-values of 'two-sided', 'greater', 'less'.

@@ -88,6 +88,7 @@ fn the_analysis_of_variance_is_that_of_scipy() {
     near(split.p_above_twins(&twins).unwrap(), 0.019832277557409374);
     near(twin_spread(&twins).unwrap(), 0.280178514522438);
     assert_eq!(split.p_above_twins(&twins[..3]), None);
+    assert!(twin_spread(&[1.0, -1.0, 2.0, -2.0]).is_some() && twin_spread(&[1.0, -1.0, 2.0]).is_none());
 }
 
 #[test]
@@ -126,6 +127,9 @@ fn levels_are_told_apart_by_what_noise_and_margin_explain() {
     assert_eq!(levels.iter().map(|l| l.repeats).collect::<Vec<_>>(), [3, 3]);
     near(levels[0].center, 1.8);
     near(levels[1].center, 3.0);
+    // Three levels need six repeats.
+    let three = [1.8, 2.4, 3.0, 1.81, 2.41, 3.01];
+    assert_eq!((split.levels(&three, 0.03).len(), split.levels(&three[..5], 0.03).len()), (3, 0));
     // A spread is no levels, and one level none either.
     assert!(split.levels(&[1.0, 1.5, 2.0, 2.5, 3.0, 3.5], 0.03).is_empty());
     assert!(split.levels(&[1.8, 1.81, 1.79, 1.8], 0.03).is_empty());

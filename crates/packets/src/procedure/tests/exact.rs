@@ -1,6 +1,7 @@
 //! Figures and bounds of the procedures, each to the last frame: what the tester counts, when a sender has slipped, how often
 //! something is made anew.
 
+use super::super::plan::{Method, PresetFigures};
 use super::*;
 use crate::transfer::{Received, Sent};
 
@@ -341,11 +342,65 @@ fn a_search_is_described_with_its_figures() {
         (Search::Quick, Procedure::Establishment, "MLRsearch with up to 3 trials a rate, to 1 %"),
         (Search::Rfc2544, Procedure::EstablishmentValidated, "MLRsearch with one trial a rate, to 0.5 %"),
         (Search::Rfc9693, Procedure::Establishment, "bisection to 1000/s"),
+        (Search::Mlr, Procedure::Establishment, "MLRsearch with up to 5 trials a rate, to 0.5 %"),
         (Search::Quick, Procedure::Capacity, "bisection to 0.5 %"),
         (Search::Rfc2544, Procedure::Capacity, "bisection to one connection"),
     ] {
         let packets = Packets { search, ..quick(procedure) };
         assert_eq!(packets.plan().describe(procedure), expected);
+    }
+}
+
+#[test]
+fn the_figures_of_the_presets_are_those_of_the_docs() {
+    let page = include_str!("../../../../../docs/explanation/packets.md");
+    let docs = |name: &str| -> Vec<&str> {
+        let row = page.lines().find(|line| line.starts_with(&format!("| {name} |"))).unwrap();
+        row.split('|').map(str::trim).skip(2).take(4).collect()
+    };
+    let plans = [Search::Quick, Search::Mlr, Search::Rfc2544, Search::Rfc9693]
+        .map(|search| Packets { search, ..quick(Procedure::Throughput) }.plan());
+    let written = |word: &dyn Fn(&PresetFigures) -> String| plans.iter().map(word).collect::<Vec<_>>();
+    let seconds = |duration: Duration| format!("{} s", duration.as_secs_f64());
+    assert_eq!(docs("wait for stragglers"), written(&|plan| seconds(plan.drain)));
+    assert_eq!(docs("tear-downs"), written(&|plan| plan.tear_downs.to_string()));
+    let capacity = written(&|plan| plan.describe(Procedure::Capacity).replace("bisection ", ""));
+    assert_eq!(docs("capacity"), capacity);
+    // Of a bisection every trial has the same length; what is shorter only looks how fast the sender is.
+    assert_eq!(docs("first trials")[..3], written(&|plan| seconds(plan.probe()))[..3]);
+    assert_eq!(docs("width of the result")[..3], written(&|plan| format!("{} %", plan.width() * 100.0))[..3]);
+    // 1000 a second of the 500,000 that estimates assume.
+    assert_eq!((docs("width of the result")[3], plans[3].width()), ("1000 frames/s", 0.002));
+    let opening: Vec<u64> = plans.iter().map(|plan| plan.longest_opening.as_secs()).collect();
+    assert_eq!(opening, [5, 20, 60, 60]);
+}
+
+#[test]
+fn trials_of_establishment_count_as_a_second_each_and_lose_nothing() {
+    let packets = Packets { search: Search::Mlr, loss_ratio: 0.01, ..quick(Procedure::Establishment) };
+    let Method::Mlr(goal) = packets.plan().establishment() else { panic!("MLRsearch") };
+    let lengths = [goal.initial_duration, goal.final_duration, goal.duration_sum].map(|d| d.as_secs());
+    assert_eq!((lengths, goal.loss_ratio, goal.width), ([1, 1, 5], 0.0, 0.005));
+}
+
+#[test]
+fn a_throughput_comes_with_its_bounds() {
+    let bounds = ["throughput_pps", "throughput_upper_pps", "conditional_throughput_pps", "offered_max_pps"];
+    for (packets, has) in [
+        (quick(Procedure::Throughput), true),
+        (quick(Procedure::Latency), true),
+        (quick(Procedure::Pdv), true),
+        (at_rate(Procedure::Latency, 100e3), false),
+    ] {
+        let found = measure(&packets, &mut Simulated::default());
+        let metrics = packets.metrics(Delay::OneWay);
+        for name in bounds {
+            assert_eq!(found.values.contains_key(name), has, "{packets:?}: {name}");
+            assert_eq!(metrics.iter().any(|m| m.name == name), has, "{packets:?}: {name}");
+        }
+        assert!(
+            metrics.iter().any(|m| m.name == "offered_pps") != (packets.procedure == Procedure::Throughput)
+        );
     }
 }
 
