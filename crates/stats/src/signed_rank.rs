@@ -209,6 +209,18 @@ mod tests {
     }
 
     #[test]
+    fn fifty_values_are_still_summed_exactly() {
+        let values: Vec<f64> =
+            (1..=50).map(|n| if n % 3 == 0 { -f64::from(n) } else { f64::from(n) }).collect();
+        // scipy.stats.wilcoxon(values, alternative=..., method='exact'); the approximation would say 0.0135.
+        let got = test(&values);
+        assert!((got.p_greater - 0.01308348408559823).abs() < 1e-12, "{got:?}");
+        assert!((got.p_less - 0.9872499584101826).abs() < 1e-12, "{got:?}");
+        // Six values have no rank for a tail below 1/64.
+        assert_eq!([0.016, 0.015].map(|tail| interval_rank(6, tail)), [Some(1), None]);
+    }
+
+    #[test]
     fn exact_p_values_with_ties_and_zeros_as_scipy() {
         // scipy.stats.wilcoxon(x, zero_method='pratt', alternative=...,
         //     method=scipy.stats.PermutationMethod(n_resamples=numpy.inf))

@@ -108,6 +108,7 @@ fn a_sender_has_slipped_from_its_bounds_on() {
         assert!(!slips(rate, seconds, bound * 0.999), "{seconds} s");
         assert!(slips(rate, seconds, bound * 1.001), "{seconds} s");
     }
+    assert!(!slips(1000.0, 100.0, 1e-5), "the bound itself");
     // A frame that was not sent is one as well.
     let (found, _) = altered(&at_rate(Procedure::Rate, 500e3), WINDOW, |fill, sent, _| {
         sent.frames -= u64::from(!fill);
@@ -273,6 +274,27 @@ fn flows_that_the_tester_itself_did_not_open_are_no_result() {
     assert_eq!(opened(0, 0), (None, true));
     assert_eq!(opened(1, 0), (Some(FaultCode::ReceiverDrops), false));
     assert_eq!(opened(0, 1), (Some(FaultCode::LateSends), false));
+}
+
+#[test]
+fn a_table_may_keep_one_entry_in_a_hundred_flows() {
+    let emptied = |sticky: usize| {
+        let gateway = Simulated { sticky, ..Simulated::default() };
+        let (found, _) = altered_of(gateway, &at_rate(Procedure::Rate, 500e3), WINDOW, |_, _, _| {});
+        found.faults.iter().map(|f| (f.void, f.code)).collect::<Vec<_>>()
+    };
+    assert_eq!(emptied(0), []);
+    assert_eq!(emptied(10), [(false, FaultCode::ConnectionFailed)]);
+    assert!(emptied(11).contains(&(true, FaultCode::ConnectionFailed)));
+}
+
+#[test]
+fn nothing_sent_has_no_cost_per_packet() {
+    let (found, _) = altered(&at_rate(Procedure::Rate, 500e3), WINDOW, |_, sent, received| {
+        (sent.frames, received.frames, received.flows) = (0, 0, 0);
+    });
+    assert!(!found.values.contains_key("tester_cpu_ns_per_packet"), "{found:?}");
+    assert!(found.faults.iter().any(|f| f.void), "{found:?}");
 }
 
 #[test]
