@@ -18,6 +18,9 @@ fn the_adjusted_rate_is_told_where_the_senders_core_forwards() {
     // Frames that the path drops were not forwarded.
     let found = measure(&quick(Procedure::Rate), &mut Simulated { loses_every: Some(50), ..paced() });
     near(value(&found, "adjusted_rate_pps"), 1.25e6 * 0.98, 1e-5);
+    let most = measure(&quick(Procedure::Rate), &mut Simulated { loses_every: Some(20), ..paced() });
+    assert_eq!(value(&most, "loss_ratio"), 0.05);
+    near(value(&most, "adjusted_rate_pps"), 1.25e6 * 0.95, 1e-5);
 
     let none = |packets: &Packets, testbed: &mut Simulated, delay| {
         let found = measure_delay(packets, testbed, delay);

@@ -114,6 +114,10 @@ fn a_sender_has_slipped_from_its_bounds_on() {
         sent.frames -= u64::from(!fill);
     });
     assert_eq!(details(&found), ["sending 499999 of 500000 frames took 0.000 % longer than it should"]);
+    let (found, _) = altered(&at_rate(Procedure::Rate, 500e3), WINDOW, |fill, sent, _| {
+        sent.slip_ratio = if fill { 0.0 } else { 0.25 };
+    });
+    assert_eq!(details(&found), ["sending 500000 of 500000 frames took 25.000 % longer than it should"]);
 }
 
 #[test]
@@ -154,8 +158,11 @@ fn loss_of_ten_bursts_after_a_late_sender_may_be_its_own() {
             (transfers, f64::from(void)),
             "{late_ns} ns, {lost}"
         );
-        let told = found.faults.iter().filter(|f| !f.void && f.code == FaultCode::LateSends).count();
-        assert_eq!(told, usize::from(void > 0));
+        let told: Vec<_> =
+            found.faults.iter().filter(|f| !f.void && f.code == FaultCode::LateSends).collect();
+        assert_eq!(told.len(), usize::from(void > 0));
+        let words = format!("each time with the sender late ({:.1} ms)", late_ns as f64 / 1e6);
+        assert!(told.iter().all(|fault| fault.detail.ends_with(&words)), "{told:?}");
     }
 }
 
@@ -189,6 +196,10 @@ fn the_ceiling_is_sought_in_steps_of_a_twentieth() {
         details(&found),
         [format!("the sender keeps up no rate, not even {least:.0} frames a second")]
     );
+    // No rate below one frame a second is tried.
+    let slow = Simulated { unlimited_pps: 0.9, ..Simulated::default() };
+    let (found, made) = altered_of(slow, &quick(Procedure::Throughput), WINDOW, |_, _, _| {});
+    assert_eq!((made, details(&found)), (2, vec!["the sender keeps up no rate, not even 0 frames a second"]));
     // The third try counts: no step is made, and 3 % are kept in hand.
     let mut tries = 0;
     let (found, _) = altered(&quick(Procedure::Throughput), WINDOW, |fill, sent, _| {
@@ -212,7 +223,12 @@ fn no_rate_has_more_frames_than_their_numbers() {
     let mut testbed = Simulated { unlimited_pps: 6e6, paced_pps: 6e6, ..Simulated::default() };
     let found = measure(&Packets { search: Search::Rfc2544, ..quick(Procedure::Throughput) }, &mut testbed);
     // 28 bits in a trial of 60 s, and 3 % in hand.
-    near(value(&found, "offered_max_pps"), f64::from((1 << 28) - 1) / 60.0 * 0.97, 1e-9);
+    let most = f64::from((1 << 28) - 1) / 60.0;
+    near(value(&found, "offered_max_pps"), most * 0.97, 1e-9);
+    // Asked for as `max-rate` it is a bound like any other.
+    let bounded = Packets { search: Search::Rfc2544, max_rate: Some(most), ..quick(Procedure::Throughput) };
+    let mut testbed = Simulated { unlimited_pps: 6e6, paced_pps: 6e6, ..Simulated::default() };
+    assert_eq!(value(&measure(&bounded, &mut testbed), "offered_max_pps"), most);
 }
 
 #[test]
