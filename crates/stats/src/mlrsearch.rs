@@ -156,8 +156,6 @@ pub struct Found {
     pub upper: Option<f64>,
     /// Conditional throughput: what is forwarded of the lower bound in a typical trial.
     pub conditional: Option<f64>,
-    /// True for a regular result: both bounds exist, no further apart than the goal's width.
-    pub regular: bool,
 }
 
 /// A search under way: [`Search::ask`] for a trial, make it, [`Search::tell`] what came of it.
@@ -221,8 +219,7 @@ impl Search {
         let goal = &self.stages[last];
         let (lower, upper) = self.bounds(last);
         let conditional = lower.map(|l| l * (1.0 - goal.quantile_loss(self.at(l))));
-        let regular = matches!((lower, upper), (Some(l), Some(u)) if narrow(l, u, goal.width));
-        Found { lower, upper, conditional, regular }
+        Found { lower, upper, conditional }
     }
 
     fn at(&self, load: f64) -> &[LoadTrial] {

@@ -89,8 +89,8 @@ fn chi_square_cdf(x: f64, df: f64) -> f64 {
     }
     let mut term = (a * z.ln() - z - ln_gamma(a + 1.0)).exp();
     let (mut sum, mut next) = (term, a);
-    // Terms grow up to z, and shrink from there on.
-    while term > sum * 1e-17 || next < z {
+    // Terms grow up to z, when the last one is no small part of the sum, and shrink from there on.
+    while term > sum * 1e-17 {
         next += 1.0;
         term *= z / next;
         sum += term;

@@ -108,8 +108,7 @@ impl RunProgress<'_> {
                     let seen = self.steadily(rate, |c| once(c, Some(rate), *trial))?;
                     search.tell(seen.whole());
                 }
-                let (lower, upper) = (search.lower(), search.upper());
-                Found { lower, upper, conditional: lower, regular: lower.is_some() && upper.is_some() }
+                Found { lower: search.lower(), upper: search.upper(), conditional: search.lower() }
             }
         })
     }

@@ -16,15 +16,11 @@ pub(super) fn trial(
 ) -> Result<Seen, Halt> {
     let flows = progress.packets.flow_count();
     let none_open = progress.fill(flows)? == u64::from(flows);
-    // The responder can answer no flow that it has not seen: what it would have sent is lost with the rest.
+    // The responder can answer no flow that it has not seen: nothing arrives in either direction.
     let silent = none_open && ways == Ways::Both;
     let shot =
         Shot::of_existing(if silent { Ways::Egress } else { ways }, flows, rate.unwrap_or(1.0), duration);
-    let mut seen = progress.shoot(&if rate.is_some() { shot } else { shot.unlimited() })?;
-    if silent {
-        seen.intended *= 2;
-    }
-    Ok(seen)
+    Ok(progress.shoot(&if rate.is_some() { shot } else { shot.unlimited() })?)
 }
 
 /// Throughput and the greatest rate that was tried.

@@ -277,6 +277,28 @@ fn a_rate_at_its_bound_is_still_one_of_a_table_with_room() {
 }
 
 #[test]
+fn the_rate_of_a_table_is_sought_to_a_tenth_and_its_entries_are_compared() {
+    // Entries of others count as well.
+    let gateway = Simulated { opens_per_s: 100e3, holds: 6500, sticky: 5, ..Simulated::default() };
+    let packets = Packets { flows: Some(8000), ..quick(Procedure::Capacity) };
+    let (found, _) = altered_of(gateway, &packets, WINDOW, |_, _, _| {});
+    just_below(value(&found, "capacity_establishment_per_s"), 100e3, 0.1);
+    assert!(details(&found).iter().all(|detail| !detail.contains("but the gateway counts")), "{found:?}");
+}
+
+#[test]
+fn delays_need_five_hundred_tagged_frames() {
+    for (rate, too_few) in [(500.0, false), (499.0, true)] {
+        let (found, _) = altered(&at_rate(Procedure::Latency, rate), WINDOW, |_, _, _| {});
+        assert_eq!(
+            details(&found).iter().any(|detail| detail.contains("tagged frames were sent")),
+            too_few,
+            "{rate}"
+        );
+    }
+}
+
+#[test]
 fn flows_that_the_tester_itself_did_not_open_are_no_result() {
     let opened = |own_drops: u64, unsent: u64| {
         let (found, _) = altered(&at_rate(Procedure::Rate, 500e3), WINDOW, |_, sent, received| {

@@ -42,6 +42,8 @@ fn a_gateway_that_drops_everything_is_a_result() {
         let mut testbed = Simulated { refuses_every: Some(1), forwards_pps: 1e9, ..Simulated::default() };
         let found = measure(&packets, &mut testbed);
         assert!(found.faults.iter().all(|f| !f.void), "{procedure:?}: {:?}", found.faults);
+        // The responder knows no flow that it could answer.
+        assert!(testbed.made.iter().all(|transfer| transfer.ingress.is_none()), "{procedure:?}");
         for (name, better, value) in headlines(&packets, &found) {
             match (name.as_str(), better) {
                 (_, Better::Higher) => assert_eq!(value, 0.0, "{procedure:?} {name}"),
