@@ -437,10 +437,13 @@ fn the_figures_of_the_presets_are_those_of_the_docs() {
 
 #[test]
 fn trials_of_establishment_count_as_a_second_each_and_lose_nothing() {
-    let packets = Packets { search: Search::Mlr, loss_ratio: 0.01, ..quick(Procedure::Establishment) };
-    let Method::Mlr(goal) = packets.plan().establishment() else { panic!("MLRsearch") };
-    let lengths = [goal.initial_duration, goal.final_duration, goal.duration_sum].map(|d| d.as_secs());
-    assert_eq!((lengths, goal.loss_ratio, goal.width), ([1, 1, 5], 0.0, 0.005));
+    for (search, sum_s, width) in [(Search::Quick, 3, 0.01), (Search::Mlr, 5, 0.005)] {
+        let packets = Packets { search, loss_ratio: 0.01, ..quick(Procedure::Establishment) };
+        let Method::Mlr(goal) = packets.plan().establishment() else { panic!("MLRsearch") };
+        let lengths =
+            [goal.initial_duration, goal.final_duration, goal.duration_sum].map(|d| d.as_secs_f64());
+        assert_eq!((lengths, goal.loss_ratio, goal.width), ([1.0, 1.0, f64::from(sum_s)], 0.0, width));
+    }
 }
 
 #[test]
