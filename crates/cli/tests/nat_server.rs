@@ -214,8 +214,8 @@ const TIMERS: [(&str, &str, u32); 4] = [
     ("tcp_half_closed", "tcp_timeout_close_wait", 4),
 ];
 
-/// What `weir tune` promises of the RFCs' timers is measured through the NAT that it changed. `make soak` runs it: the longest of these
-/// timers takes five minutes.
+/// The timers that profile `rfc` raises are measured through the NAT that it changed. `make soak` runs it: the longest of them takes
+/// five minutes.
 #[test]
 fn root_soak_the_timers_of_profile_rfc_meet_the_rfcs() {
     if World::lacks(&["ip", "nft"]) {

@@ -44,7 +44,7 @@ fn root_measured_goodput_through_100_mbit_is_the_payload_s_share_of_it() {
 }
 
 fn goodput_is_the_payload_s_share(world: &World) {
-    // The bucket's 5 ms catch up what a late timer held back: with less, the rate would be below what is said of it.
+    // The bucket's 5 ms catch up what a late timer held back: with less, the rate would be below the one that is set.
     let tbf = routed_with(
         "tbf",
         "\"tc qdisc add dev outside root tbf rate 100mbit burst 64kb latency 50ms\"",

@@ -302,8 +302,8 @@ mod tests {
     fn the_logarithm_of_beta_as_mpmath() {
         // mpmath.log(mpmath.beta(a, b)), by 30 digits, on both sides of where the series takes over.
         for (a, b, wanted) in [
-            (0.5, 10.0, -0.566_432_796_397_593_93),
-            (2.5, 10.0, -5.647_837_161_382_056_9),
+            (0.5, 10.0, -0.566_432_796_397_593_9),
+            (2.5, 10.0, -5.647_837_161_382_057),
             (40.0, 3.0, -10.446_973_958_541_667),
         ] {
             near(ln_beta(a, b), wanted, 1e-12);

@@ -258,7 +258,7 @@ fn a_fill_is_made_at_five_rates_of_four_turns() {
 #[test]
 fn a_rate_at_its_bound_is_still_one_of_a_table_with_room() {
     let capacity = |share: f64, slow: std::ops::RangeInclusive<u64>, holds: usize| {
-        // Where it is slow, it takes connections at no more than that share of the rate before.
+        // A gateway that is slow with so many connections takes them at no more than that share of the rate before.
         let alter = |_: bool, sent: &mut Sent, received: &mut Received| {
             let rate = sent.frames as f64 / (sent.duration_ns as f64 / 1e9);
             if slow.contains(&sent.frames) && rate > 300e3 * share * 1.01 {
@@ -426,7 +426,7 @@ fn the_figures_of_the_presets_are_those_of_the_docs() {
     assert_eq!(docs("tear-downs"), written(&|plan| plan.tear_downs.to_string()));
     let capacity = written(&|plan| plan.describe(Procedure::Capacity).replace("bisection ", ""));
     assert_eq!(docs("capacity"), capacity);
-    // Of a bisection every trial has the same length; what is shorter only looks how fast the sender is.
+    // All trials of a bisection have one length; its shorter probe only looks how fast the sender is.
     assert_eq!(docs("first trials")[..3], written(&|plan| seconds(plan.probe()))[..3]);
     assert_eq!(docs("width of the result")[..3], written(&|plan| format!("{} %", plan.width() * 100.0))[..3]);
     // 1000 a second of the 500,000 that estimates assume.

@@ -49,7 +49,7 @@ fn tear_down_rate() {
 
 #[test]
 fn more_than_half_of_the_tear_downs_must_take_longer_than_an_empty_one() {
-    // Of three flushes one is before the connections, one with them and one without: the first few with them take no longer.
+    // Three flushes in turn are before the connections, with them and without. The first few with them take no longer.
     let told = |search: Search, instant: usize| {
         let took =
             |flush: usize| Duration::from_millis(if flush % 3 == 1 && flush / 3 >= instant { 6 } else { 1 });
