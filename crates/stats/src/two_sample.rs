@@ -221,6 +221,13 @@ mod tests {
         let c = shift(&a, &b).unwrap();
         close(c.p, 0.116_065_703_475_728_75, 1e-12);
         close(c.estimate, 8.504, 1e-9);
+        // From 50 values of one sample on; below by method="exact".
+        let few: Vec<f64> = (30..36).map(|n| f64::from(n) + 0.5).collect();
+        for (n, p) in [(49, 0.205_287_641_203_290_52), (50, 0.238_464_363_313_082_85)] {
+            let many: Vec<f64> = (1..=n).map(f64::from).collect();
+            close(shift(&many, &few).unwrap().p, p, 1e-12);
+            close(shift(&few, &many).unwrap().p, p, 1e-12);
+        }
     }
 
     /// Ranks from the full enumeration of all orders (an independent program), as R's `qwilcox(0.025, m, n)`.
@@ -233,6 +240,21 @@ mod tests {
             (5, 10, Some(9)),
             (6, 6, Some(6)),
             (8, 8, Some(14)),
+        ] {
+            assert_eq!(interval_rank(m, n), rank, "{m} and {n}");
+            assert_eq!(interval_rank(n, m), rank, "{n} and {m}");
+        }
+        // One of 40 equally likely orders is the tail that 95 % leaves on either side, and no more.
+        assert_eq!([38, 39].map(|n| interval_rank(1, n)), [None, Some(1)]);
+        // The approximation, by Python. Exact ranks are at most two greater: 945, 966, 1174, 2009, 41, 10 and 1.
+        for (m, n, rank) in [
+            (49, 50, Some(944)),
+            (50, 50, Some(965)),
+            (50, 60, Some(1173)),
+            (100, 50, Some(2008)),
+            (50, 4, Some(40)),
+            (50, 2, Some(8)),
+            (50, 1, None),
         ] {
             assert_eq!(interval_rank(m, n), rank, "{m} and {n}");
             assert_eq!(interval_rank(n, m), rank, "{n} and {m}");
@@ -258,6 +280,17 @@ mod tests {
         assert_eq!(shift(&a, &[]), None);
         assert_eq!(shift(&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0]).unwrap().interval, None);
         assert_eq!(shift(&[2.0; 8], &[2.0; 8]).unwrap().p, 1.0);
+    }
+
+    #[test]
+    fn bounds_on_both_sides_of_no_effect_have_a_p_of_one() {
+        let a: Vec<Bounds> = (1..=6).map(|n| f64::from(10 * n)).map(|value| (value, value)).collect();
+        // Of 36 pairs 12 are won for certain, and 24 at most: half is between.
+        let seen = shift_between(&a, &[(25.0, 45.0); 6]).unwrap();
+        assert_eq!((seen.p, seen.estimate), (1.0, 0.0));
+        // Values that are no number, by either bound, are left out.
+        let more = [&a[..], &[(f64::NAN, 5.0), (5.0, f64::NAN)]].concat();
+        assert_eq!(shift_between(&more, &[(25.0, 45.0); 6]).unwrap(), seen);
     }
 
     #[test]
