@@ -221,6 +221,10 @@ mod tests {
         let c = shift(&a, &b).unwrap();
         close(c.p, 0.116_065_703_475_728_75, 1e-12);
         close(c.estimate, 8.504, 1e-9);
+        // Ties inside of one sample count as well.
+        let (tied, other) = ([1.0, 1.0, 2.0, 3.0, 4.0], [2.5, 6.0, 7.0, 8.0, 9.0]);
+        close(shift(&tied, &other).unwrap().p, 0.036_145_142_046_562_28, 1e-12);
+        close(shift(&other, &tied).unwrap().p, 0.036_145_142_046_562_28, 1e-12);
         // From 50 values of one sample on; below by method="exact".
         let few: Vec<f64> = (30..36).map(|n| f64::from(n) + 0.5).collect();
         for (n, p) in [(49, 0.205_287_641_203_290_52), (50, 0.238_464_363_313_082_85)] {
