@@ -260,6 +260,27 @@ mod tests {
     }
 
     #[test]
+    fn a_forecast_is_that_of_the_widest_goal() {
+        // The smallest m with w(m) <= w(10) * goal / 0.05, w(n) = scipy.stats.t.isf(.025, n-1) / n**.5.
+        let more = |c: &Comparison, margin: Option<f64>, floor: Option<f64>| {
+            let equivalence = margin.map(|margin| Equivalence { margin, p: 1.0 });
+            more_rounds(c, equivalence.as_ref(), &Margins { floor, ..MARGINS })
+        };
+        let c = difference(0.01, (-0.04, 0.06), 10, 0.5, 0.5);
+        // Room for equivalence is 0.03, and a one-sided interval is shorter by norm.isf(.05) / norm.isf(.025).
+        assert_eq!(more(&c, Some(0.04), None), Some(18 - 10));
+        // Nearest without it: the floor, 0.02 away; and without a floor zero, 0.01 away.
+        assert_eq!(more(&c, None, Some(0.03)), Some(50 - 10));
+        assert_eq!(more(&c, None, None), Some(191 - 10));
+        // On both bounds no verdict is ahead: only a ratio has a width to aim at, 0.02.
+        let (low, high) = (-0.04_f64, 0.06_f64);
+        let on_bounds = ratio(0.01_f64.exp(), (low.exp(), high.exp()), 10, 0.5, 0.5);
+        let bound = Some(on_bounds.effect());
+        assert_eq!(more(&on_bounds, bound, bound), Some(50 - 10));
+        assert_eq!(more(&c, Some(c.effect()), Some(c.effect())), None);
+    }
+
+    #[test]
     fn a_forecast_survives_identical_rounds() {
         // No spread at all, and six rounds that Holm does not let through.
         let c = ratio(1.1, (1.1, 1.1), 6, 2.0 / 64.0, 8.0 / 64.0);
