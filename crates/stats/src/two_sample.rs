@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn bounds_on_both_sides_of_no_effect_have_a_p_of_one() {
         let a: Vec<Bounds> = (1..=6).map(|n| f64::from(10 * n)).map(|value| (value, value)).collect();
-        // Of 36 pairs 12 are won for certain, and 24 at most: half is between.
+        // Twelve of 36 pairs are won for certain, and 24 at most: half is between.
         let seen = shift_between(&a, &[(25.0, 45.0); 6]).unwrap();
         assert_eq!((seen.p, seen.estimate), (1.0, 0.0));
         // Values that are no number, by either bound, are left out.
