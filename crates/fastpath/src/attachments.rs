@@ -17,11 +17,11 @@ pub(crate) const LARGEST_INDEX: u32 = u16::MAX as u32;
 struct Attachment {
     name: String,
     index: u32,
-    by: Place,
+    hooks: Hooks,
 }
 
 #[derive(Debug)]
-enum Place {
+enum Hooks {
     /// Detached in this order: what came in is looked up no more before what leaves teaches no more.
     Tcx {
         carries: Attached,
@@ -49,7 +49,7 @@ pub(crate) struct Attachments {
     /// As if the kernel had no TCX.
     without_tcx: bool,
     wanted: Vec<String>,
-    places: Vec<Attachment>,
+    attachments: Vec<Attachment>,
 }
 
 /// Why packets of an interface cannot be carried; `None` if they can.
@@ -72,29 +72,29 @@ pub(crate) fn why_not(link: &Link) -> Option<String> {
 impl Attachment {
     /// Whether no other program comes behind the one that carries.
     fn is_last(&self) -> Result<bool> {
-        match &self.by {
-            Place::Tcx { carries, .. } => {
+        match &self.hooks {
+            Hooks::Tcx { carries, .. } => {
                 let last = tcx_programs(self.index, Direction::Ingress)?.last().copied();
                 Ok(last == Some(carries.describe()?.program))
             }
-            Place::Clsact(filters) => filters.are_last(),
+            Hooks::Clsact(filters) => filters.are_last(),
         }
     }
 
     /// Whether both are where they should be.
     fn is_whole(&self) -> Result<bool> {
-        match &self.by {
-            Place::Tcx { carries, learns } => {
+        match &self.hooks {
+            Hooks::Tcx { carries, learns } => {
                 Ok(carries.describe()?.interface == self.index && learns.describe()?.interface == self.index)
             }
-            Place::Clsact(filters) => filters.are_there(),
+            Hooks::Clsact(filters) => filters.are_there(),
         }
     }
 }
 
 impl Attachments {
     pub(crate) fn new(carries: ProgramFd, learns: ProgramFd, without_tcx: bool) -> Self {
-        Attachments { carries, learns, without_tcx, wanted: Vec::new(), places: Vec::new() }
+        Attachments { carries, learns, without_tcx, wanted: Vec::new(), attachments: Vec::new() }
     }
 
     /// Attaches both programs to an interface, and keeps them there.
@@ -111,14 +111,14 @@ impl Attachments {
     }
 
     fn attach(&mut self, link: &Link) -> Result<()> {
-        let by = if !self.without_tcx && has_tcx(link.index)? {
+        let hooks = if !self.without_tcx && has_tcx(link.index)? {
             let at = |program, direction| attach_tcx(program, link.index, direction).map_err(named);
             let learns = at(&self.learns, Direction::Egress)?;
-            Place::Tcx { carries: at(&self.carries, Direction::Ingress)?, learns }
+            Hooks::Tcx { carries: at(&self.carries, Direction::Ingress)?, learns }
         } else {
-            Place::Clsact(Filters::attach(&self.carries, &self.learns, link.index)?)
+            Hooks::Clsact(Filters::attach(&self.carries, &self.learns, link.index)?)
         };
-        self.places.push(Attachment { name: link.name.clone(), index: link.index, by });
+        self.attachments.push(Attachment { name: link.name.clone(), index: link.index, hooks });
         Ok(())
     }
 
@@ -129,7 +129,7 @@ impl Attachments {
         let mut changed = false;
         for name in self.wanted.clone() {
             let link = links.iter().find(|link| link.name == name && why_not(link).is_none());
-            let right = match (link, self.places.iter().find(|place| place.name == name)) {
+            let right = match (link, self.attachments.iter().find(|place| place.name == name)) {
                 (Some(link), Some(place)) => place.index == link.index && place.is_last()?,
                 (None, None) => true,
                 _ => false,
@@ -139,7 +139,7 @@ impl Attachments {
             }
             changed = true;
             // The kernel attaches a program once: the old attachment goes first, and packets take the kernel's way in between.
-            self.places.retain(|place| place.name != name);
+            self.attachments.retain(|place| place.name != name);
             if let Some(link) = link {
                 self.attach(link)?;
             }
@@ -149,24 +149,24 @@ impl Attachments {
 
     /// Whether all programs are where they should be.
     pub(crate) fn are_whole(&self) -> Result<bool> {
-        for place in &self.places {
+        for place in &self.attachments {
             if !place.is_whole()? {
                 return Ok(false);
             }
         }
-        Ok(!self.places.is_empty() && self.places.len() == self.wanted.len())
+        Ok(!self.attachments.is_empty() && self.attachments.len() == self.wanted.len())
     }
 
     /// How they are attached, if they are.
     pub(crate) fn by(&self) -> Option<AttachedBy> {
-        self.places.first().map(|place| match place.by {
-            Place::Tcx { .. } => AttachedBy::Tcx,
-            Place::Clsact(_) => AttachedBy::Clsact,
+        self.attachments.first().map(|place| match place.hooks {
+            Hooks::Tcx { .. } => AttachedBy::Tcx,
+            Hooks::Clsact(_) => AttachedBy::Clsact,
         })
     }
 
     /// Names of the interfaces with programs.
     pub(crate) fn names(&self) -> Vec<String> {
-        self.places.iter().map(|place| place.name.clone()).collect()
+        self.attachments.iter().map(|place| place.name.clone()).collect()
     }
 }

@@ -106,31 +106,31 @@ fn no_path_makes_a_verdict_about_timers_wrong() {
 
 /// The place of a NAT with a defect; the other place has one without.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Place {
+enum DefectiveNat {
     Home,
     Carrier,
 }
 
 /// The rows of a defect that are not those that it has alone, with their verdicts; `None`: the other NAT hides it.
-fn beside_another(place: Place, defect: Defect) -> Option<&'static [(&'static str, Compliance)]> {
+fn beside_another(place: DefectiveNat, defect: Defect) -> Option<&'static [(&'static str, Compliance)]> {
     use Compliance::{Described, Fails, Meets, NotTestable, Partly};
     Some(match (place, defect) {
         // One of both lowers the hop limit, drops what the other leaks, or has no mapping.
         (_, Defect::TtlKept | Defect::UnmappedErrorsPass | Defect::ExhaustionLeaks)
         // Both have as many ports: the home router's end, and the carrier's do not.
         | (
-            Place::Carrier,
+            DefectiveNat::Carrier,
             Defect::ExhaustionSilent
             | Defect::ExhaustionWrongCode
             | Defect::ExhaustionShares
             | Defect::ExhaustionEvicts,
         )
         // Both links are as narrow: the home router's comes first.
-        | (Place::Carrier, Defect::TooLongVanishes | Defect::TooLongWrongMtu | Defect::DfCleared)
+        | (DefectiveNat::Carrier, Defect::TooLongVanishes | Defect::TooLongWrongMtu | Defect::DfCleared)
         // The carrier's NAT leads packets for its own addresses back, answers strangers, translates the source of errors, and checks
         // those from outside.
         | (
-            Place::Home,
+            DefectiveNat::Home,
             Defect::NoHairpin
             | Defect::HairpinInsideSource
             | Defect::HairpinErrorsDropped
@@ -143,7 +143,7 @@ fn beside_another(place: Place, defect: Defect) -> Option<&'static [(&'static st
         ) => return None,
         (_, Defect::IdKept) => &[("ip-identification", Meets)],
         // The home router has room for ever, and the carrier's ports end.
-        (Place::Home, Defect::ExhaustionEvicts) => &[
+        (DefectiveNat::Home, Defect::ExhaustionEvicts) => &[
             ("udp-exhaustion-told", Meets),
             ("udp-exhaustion-dropped", Meets),
             ("udp-host-limit", Described),
@@ -156,22 +156,22 @@ fn beside_another(place: Place, defect: Defect) -> Option<&'static [(&'static st
             ("protocol-sctp", Partly),
             ("protocol-udp-lite", Partly),
         ],
-        (Place::Home, Defect::FragmentsLeaked) => {
+        (DefectiveNat::Home, Defect::FragmentsLeaked) => {
             &[("udp-fragments-in-order", Partly), ("udp-fragments-reversed", Partly)]
         }
         // The carrier's NAT sends the fragments on in an order of its own.
-        (Place::Home, Defect::FragmentsInOrderOnly) => &[("udp-fragments-in-order", Partly)],
+        (DefectiveNat::Home, Defect::FragmentsInOrderOnly) => &[("udp-fragments-in-order", Partly)],
         // It leads a hairpinned SYN, and errors about hairpinned packets, back to the home router as from outside.
-        (Place::Home, Defect::NoSimultaneousOpen) => {
+        (DefectiveNat::Home, Defect::NoSimultaneousOpen) => {
             &[("tcp-hairpin", Fails), ("tcp-hairpin-source", NotTestable)]
         }
-        (Place::Home, Defect::ErrorsInDropped | Defect::InnerIpChecksumStale | Defect::ErrorCodeChanged) => {
+        (DefectiveNat::Home, Defect::ErrorsInDropped | Defect::InnerIpChecksumStale | Defect::ErrorCodeChanged) => {
             &[("icmp-error-hairpin", Fails)]
         }
         // The home router is the host to which the error quotes a packet that it never sent.
-        (Place::Carrier, Defect::HairpinInsideSource) => &[("icmp-error-hairpin", Fails)],
+        (DefectiveNat::Carrier, Defect::HairpinInsideSource) => &[("icmp-error-hairpin", Fails)],
         // It drops errors that quote a damaged header.
-        (Place::Carrier, Defect::InnerIpChecksumStale) => &[
+        (DefectiveNat::Carrier, Defect::InnerIpChecksumStale) => &[
             ("icmp-error-types", Fails),
             ("icmp-too-big-in", Fails),
             ("icmp-error-checksum", NotTestable),
@@ -181,11 +181,11 @@ fn beside_another(place: Place, defect: Defect) -> Option<&'static [(&'static st
             ("icmp-error-short-quote", Fails),
         ],
         // Packets that the home router fragmented are fragments to the carrier's NAT.
-        (Place::Carrier, Defect::FragmentsDropped) => &[("udp-too-long-fragmented", Fails)],
-        (Place::Carrier, Defect::FragmentsInOrderOnly) => {
+        (DefectiveNat::Carrier, Defect::FragmentsDropped) => &[("udp-too-long-fragmented", Fails)],
+        (DefectiveNat::Carrier, Defect::FragmentsInOrderOnly) => {
             &[("udp-fragments-in-order", Partly), ("udp-too-long-fragmented", Fails)]
         }
-        (Place::Carrier, Defect::FragmentsLeaked) => &[
+        (DefectiveNat::Carrier, Defect::FragmentsLeaked) => &[
             ("udp-fragments-in-order", Partly),
             ("udp-fragments-reversed", Partly),
             ("udp-too-long-fragmented", Fails),
@@ -203,7 +203,7 @@ fn each_defect_of_either_of_two_nats_changes_its_rows_and_no_others() {
     let alone = |behaviour| verdicts(&table(Memory::new(behaviour, Duration::ZERO)));
     let good = alone(Behaviour::default());
     assert_eq!(chain(Behaviour::default(), Behaviour::default()), good);
-    for place in [Place::Home, Place::Carrier] {
+    for place in [DefectiveNat::Home, DefectiveNat::Carrier] {
         for defect in Defect::ALL {
             let expected = match beside_another(place, defect) {
                 None => good.clone(),
@@ -214,8 +214,8 @@ fn each_defect_of_either_of_two_nats_changes_its_rows_and_no_others() {
                 }
             };
             let found = match place {
-                Place::Home => chain(Behaviour::with(defect), Behaviour::default()),
-                Place::Carrier => chain(Behaviour::default(), Behaviour::with(defect)),
+                DefectiveNat::Home => chain(Behaviour::with(defect), Behaviour::default()),
+                DefectiveNat::Carrier => chain(Behaviour::default(), Behaviour::with(defect)),
             };
             let wrong: Vec<_> = found.iter().filter(|(id, verdict)| expected[*id] != **verdict).collect();
             assert!(wrong.is_empty(), "{place:?} {defect:?}: {wrong:?}");
