@@ -3,10 +3,10 @@
 
 mod ends;
 
-use std::net::{SocketAddr, TcpStream};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use ends::{Site, parts, setting, trial, workload};
 use serde_json::json;
@@ -107,6 +107,7 @@ impl Drop for Folder {
 struct OpenSsl {
     process: Child,
     address: SocketAddr,
+    _says: BufReader<ChildStdout>,
 }
 
 impl OpenSsl {
@@ -130,22 +131,24 @@ impl OpenSsl {
             .output()
             .unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let process = Command::new("openssl")
-            .args(["s_server", "-quiet", "-www", version, "-cert", "cert.pem", "-key", "key.pem"])
-            .args(["-accept", &free.to_string()])
+        let mut process = Command::new("openssl")
+            .args(["s_server", "-www", version, "-cert", "cert.pem", "-key", "key.pem"])
+            .args(["-accept", "127.0.0.1:0"])
             .current_dir(folder)
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while TcpStream::connect(free).is_err() {
-            assert!(Instant::now() < deadline, "openssl s_server does not listen");
-            std::thread::sleep(Duration::from_millis(10));
+        // It names the port that the kernel gave it. The pipe stays open, since it goes on printing.
+        let mut says = BufReader::new(process.stdout.take().unwrap());
+        let mut line = String::new();
+        while !line.starts_with("ACCEPT ") {
+            line.clear();
+            assert!(says.read_line(&mut line).unwrap() > 0, "openssl s_server does not listen");
         }
-        OpenSsl { process, address: free }
+        let address = line["ACCEPT ".len()..].trim().parse().unwrap();
+        OpenSsl { process, address, _says: says }
     }
 }
 
