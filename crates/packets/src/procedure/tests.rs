@@ -20,6 +20,14 @@ use crate::workload::{Packets, Procedure, Search};
 
 const WINDOW: Duration = Duration::from_secs(1);
 
+const SETTING: ProcedureSettings = ProcedureSettings {
+    warmup: Duration::ZERO,
+    duration: WINDOW,
+    family: Family::Ipv4,
+    delay: Delay::OneWay,
+    seed: 7,
+};
+
 fn quick(procedure: Procedure) -> Packets {
     Packets { procedure, search: Search::Quick, ..Packets::default() }
 }
@@ -32,8 +40,7 @@ fn measure(packets: &Packets, testbed: &mut Simulated) -> Findings {
 #[track_caller]
 fn measure_delay(packets: &Packets, testbed: &mut Simulated, delay: Delay) -> Findings {
     packets.validate().unwrap();
-    let setting =
-        ProcedureSettings { warmup: Duration::ZERO, duration: WINDOW, family: Family::Ipv4, delay, seed: 7 };
+    let setting = ProcedureSettings { delay, ..SETTING };
     let findings = run(packets, &setting, testbed).unwrap();
     assert!(!testbed.mixed_up, "connections were made where they should exist, or the other way round");
     for def in packets.metrics(delay).iter().filter(|d| d.headline && findings.faults.iter().all(|f| !f.void))
@@ -407,13 +414,7 @@ fn what_the_hosts_cannot_do_is_an_error() {
             Err(TestbedError("the responder is gone".into()))
         }
     }
-    let setting = |family| ProcedureSettings {
-        warmup: WINDOW,
-        duration: WINDOW,
-        family,
-        delay: Delay::OneWay,
-        seed: 7,
-    };
+    let setting = |family| ProcedureSettings { warmup: WINDOW, family, ..SETTING };
     let error = run(&quick(Procedure::Throughput), &setting(Family::Ipv4), &mut Broken).unwrap_err();
     assert_eq!(error.to_string(), "the responder is gone");
     let short = Packets { frame_bytes: Some(64), ..quick(Procedure::Rate) };
@@ -423,13 +424,7 @@ fn what_the_hosts_cannot_do_is_an_error() {
 
 #[test]
 fn a_warm_up_comes_before_the_window_and_is_not_in_it() {
-    let setting = ProcedureSettings {
-        warmup: 2 * WINDOW,
-        duration: WINDOW,
-        family: Family::Ipv6,
-        delay: Delay::OneWay,
-        seed: 7,
-    };
+    let setting = ProcedureSettings { warmup: 2 * WINDOW, family: Family::Ipv6, ..SETTING };
     let mut testbed = Simulated::default();
     let packets = Packets { rate: Some(1000.0), ..quick(Procedure::Rate) };
     run(&packets, &setting, &mut testbed).unwrap();

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::super::progress::MOST_FRAMES;
 use super::super::simulated::Simulated;
-use super::{Delay, Findings, ProcedureSettings, just_below, near, quick, run, value};
+use super::{Findings, SETTING, just_below, near, quick, run, value};
 use crate::testbed::{Testbed, TestbedError};
-use crate::transfer::{Family, Offer, Order, Transfer, TransferOutcome};
+use crate::transfer::{Offer, Order, Transfer, TransferOutcome};
 use crate::workload::{Packets, Procedure, Search};
 
 /// A gateway that changes with each burst: told the burst's number, from 0, and its frames.
@@ -44,15 +44,8 @@ fn measure(
     change: &dyn Fn(usize, u64, &mut Simulated),
 ) -> (Findings, Vec<u64>) {
     let packets = Packets { search, ..quick(Procedure::BackToBack) };
-    let settings = ProcedureSettings {
-        warmup: Duration::ZERO,
-        duration: Duration::from_secs(1),
-        family: Family::Ipv4,
-        delay: Delay::OneWay,
-        seed: 7,
-    };
     let mut testbed = Changing { gateway, bursts: Vec::new(), change };
-    (run(&packets, &settings, &mut testbed).unwrap(), testbed.bursts)
+    (run(&packets, &SETTING, &mut testbed).unwrap(), testbed.bursts)
 }
 
 /// A sender of 2 M/s, so that a buffer holds what is left of a burst of twice its size.

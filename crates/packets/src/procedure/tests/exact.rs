@@ -44,13 +44,7 @@ fn altered_of(
     duration: Duration,
     alter: impl FnMut(bool, &mut Sent, &mut Received),
 ) -> (Findings, usize) {
-    let setting = ProcedureSettings {
-        warmup: Duration::ZERO,
-        duration,
-        family: Family::Ipv4,
-        delay: Delay::OneWay,
-        seed: 7,
-    };
+    let setting = ProcedureSettings { duration, ..SETTING };
     let mut testbed = Altered { inner, alter };
     let findings = run(packets, &setting, &mut testbed).unwrap();
     (findings, testbed.inner.made.len())

@@ -112,13 +112,7 @@ fn lost_frames_have_an_infinite_delay() {
 fn without_a_throughput_delay_is_measured_with_its_losses() {
     // As many frames as are tagged at least, twice: whatever time they have.
     for (duration, rate) in [(WINDOW, 1000.0), (WINDOW * 4, 250.0)] {
-        let setting = ProcedureSettings {
-            warmup: Duration::ZERO,
-            duration,
-            family: Family::Ipv4,
-            delay: Delay::OneWay,
-            seed: 7,
-        };
+        let setting = ProcedureSettings { duration, ..SETTING };
         let mut testbed = Simulated { refuses_every: Some(10), ..Simulated::default() };
         let found = run(&quick(Procedure::Latency), &setting, &mut testbed).unwrap();
         assert_eq!((value(&found, "throughput_pps"), value(&found, "offered_pps")), (0.0, rate));
@@ -149,14 +143,7 @@ fn a_gateway_that_forwards_for_a_moment_has_no_greater_rate() {
             Ok(outcome)
         }
     }
-    let setting = ProcedureSettings {
-        warmup: Duration::ZERO,
-        duration: WINDOW,
-        family: Family::Ipv4,
-        delay: Delay::OneWay,
-        seed: 7,
-    };
-    let found = run(&quick(Procedure::Rate), &setting, &mut Stalls(Simulated::default())).unwrap();
+    let found = run(&quick(Procedure::Rate), &SETTING, &mut Stalls(Simulated::default())).unwrap();
     near(value(&found, "forwarding_rate_pps"), 0.1e6, 1e-4);
     near(value(&found, "ns_per_packet"), 10_000.0, 1e-4);
 }

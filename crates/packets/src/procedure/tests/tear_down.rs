@@ -54,15 +54,8 @@ fn more_than_half_of_the_tear_downs_must_take_longer_than_an_empty_one() {
         let took =
             |flush: usize| Duration::from_millis(if flush % 3 == 1 && flush / 3 >= instant { 6 } else { 1 });
         let mut testbed = Emptied { inner: Simulated::default(), flushes: 0, took };
-        let setting = ProcedureSettings {
-            warmup: Duration::ZERO,
-            duration: WINDOW,
-            family: Family::Ipv4,
-            delay: Delay::OneWay,
-            seed: 7,
-        };
         let packets = Packets { search, ..quick(Procedure::TearDown) };
-        let found = run(&packets, &setting, &mut testbed).unwrap();
+        let found = run(&packets, &SETTING, &mut testbed).unwrap();
         (found.values.get("teardown_per_s").copied(), found.faults.iter().any(|f| f.void))
     };
     for (search, instant, is_told) in [
