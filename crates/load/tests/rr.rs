@@ -18,8 +18,7 @@ use weir_stats::Censored;
 use weir_testkit::{holds, measured};
 
 fn assert_sound(engine: &dyn Engine, initiator: &Part, responder: &Part, trial: &Part) {
-    // How many is a question of speed.
-    assert!(initiator.value("answered") > 0.0, "{initiator:?}");
+    assert!(initiator.value("answered") > 100.0, "{initiator:?}");
     assert_eq!(initiator.value("attempted"), initiator.value("answered") + initiator.value("unanswered"));
     assert_eq!(initiator.histograms["rtt"].len() as f64, initiator.value("answered"));
     assert_eq!(responder.value("requests"), initiator.value("attempted"), "only the measuring window counts");
@@ -33,18 +32,17 @@ fn assert_sound(engine: &dyn Engine, initiator: &Part, responder: &Part, trial: 
 fn tcp_closed_loop_conserves_counts_and_shows_windows() {
     for (connections, request_bytes, response_bytes) in [(1, 1, 1), (3, 100, 40_000)] {
         let engine = TcpRr { connections, request_bytes, response_bytes, window: 100, ..TcpRr::default() };
-        let setting = setting(100, 400);
+        // Long enough for a full window of each connection on a machine that is busy, too.
+        let setting = setting(100, 2000);
         let (initiator, responder, trial, _) = both_ends(&engine, &setting, LOOPBACK);
         assert_sound(&engine, &initiator, &responder, &trial);
         assert_eq!(initiator.value("unanswered"), 0.0);
         assert!(trial.faults.is_empty(), "{:?}", trial.faults);
-        let rate = initiator.value("answered") / 0.4;
+        let rate = initiator.value("answered") / 2.0;
         assert!((trial.value("transactions_per_second") - rate).abs() < 1e-6 * rate);
         let p50 = trial.series.iter().find(|s| s.name == "window_p50_ns").unwrap();
-        assert!(p50.points.len() as f64 <= initiator.value("windows"));
-        // Fewer fill no window of any connection.
-        assert!(!p50.points.is_empty() || initiator.value("answered") < f64::from(100 * connections));
-        assert!(p50.points.iter().all(|&(t, v)| (0.0..0.4).contains(&t) && v > 0.0));
+        assert!(p50.points.len() as f64 <= initiator.value("windows") && !p50.points.is_empty());
+        assert!(p50.points.iter().all(|&(t, v)| (0.0..2.0).contains(&t) && v > 0.0));
         assert!(p50.points.is_sorted_by(|a, b| a.0 <= b.0));
     }
 }

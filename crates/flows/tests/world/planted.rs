@@ -99,8 +99,7 @@ pub fn see_in(world: &PathWorld, planted: Planted<'_>) -> Seen {
     Seen { network: reading.networks[0].clone(), dropped, again, by_server: planted.by_server }
 }
 
-/// The share that was dropped is in the interval; where none was, none is reported but what is doubted: a sender that must send much
-/// again sends some needlessly, and not every answer tells (docs/guides/flows.md).
+/// The share that was dropped is in the interval; where none was, none is reported.
 #[track_caller]
 pub fn holds_truth(side: &Side) {
     let Side { what, said, dropped, of } = side;
@@ -109,6 +108,6 @@ pub fn holds_truth(side: &Side) {
     let (low, high) = (said.low.unwrap(), said.high.unwrap());
     assert!(low <= truth && truth <= high, "{what}: {truth} is not within {low} to {high}");
     if *dropped == 0 {
-        assert!(said.segments <= said.doubts.needless, "{what}: none was dropped");
+        assert_eq!(said.segments, 0, "{what}: none was dropped");
     }
 }
