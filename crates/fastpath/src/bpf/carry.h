@@ -11,24 +11,48 @@ struct taken {
 	__be32 ports;
 };
 
-// Counts packets of flows that are not in the bucket; true for the one that may be learnt: number `config.packets`, then each 16th.
+// What the flow of a counter has to lose: one that had its turn, and could not be learnt, has little.
+static __always_inline __u32 worth(__u16 turn)
+{
+	__u32 count = turn & WEIR_TURN_MASK;
+
+	return count < config.packets ? count : 1;
+}
+
+// The counter of a flow that is not in the bucket, or the one that it takes from another flow; NULL if that one keeps it.
+static __always_inline __u16 *counter_of(struct weir_label *label, __u16 whose)
+{
+	__u16 *turn = &label->turns[0];
+
+#pragma unroll
+	for (int i = 0; i < WEIR_TURNS; i++)
+		if (!((label->turns[i] ^ whose) & ~WEIR_TURN_MASK))
+			return &label->turns[i];
+#pragma unroll
+	for (int i = 1; i < WEIR_TURNS; i++)
+		if (worth(label->turns[i]) < worth(*turn))
+			turn = &label->turns[i];
+	// By chance: flows that take turns would keep each other from ever being counted. The closer one is to its turn, the more often it
+	// stays.
+	if (config.packets > 1 && bpf_get_prandom_u32() % (worth(*turn) + 1))
+		return NULL;
+	*turn = whose;
+	return turn;
+}
+
+// Counts packets of flows that are not in the bucket; true for the one that may be learnt: number `config.packets`, then each
+// WEIR_TRY_AGAIN-th.
 static __always_inline bool is_turn(struct weir_label *label, __u64 hash)
 {
-	__u32 whose = hash >> 32 & 0xffff0000, count = label->turn & 0xffff;
+	__u16 *turn = counter_of(label, hash >> 48 & ~WEIR_TURN_MASK);
+	__u32 count;
 
-	if ((label->turn & 0xffff0000) != whose) {
-		// By chance: flows that take turns would keep each other from ever being counted. The closer one is to its turn, the
-		// more often it stays.
-		if (config.packets > 1 && bpf_get_prandom_u32() % ((count < config.packets ? count : 1) + 1))
-			return false;
-		count = 0;
-	}
-	if (count < 0xffff)
-		count++;
-	else
-		count = config.packets;
-	label->turn = whose | count;
-	return count >= config.packets && !((count - config.packets) & 15);
+	if (!turn)
+		return false;
+	count = *turn & WEIR_TURN_MASK;
+	count = count < config.packets + WEIR_TRY_AGAIN - 1 ? count + 1 : config.packets;
+	*turn = (*turn & ~WEIR_TURN_MASK) | count;
+	return count == config.packets;
 }
 
 // Whether these flags end a TCP connection.

@@ -5,6 +5,14 @@
 // Entries of one bucket. An entry is found in the bucket of its hash or nowhere.
 #define WEIR_WAYS 4
 
+// Unknown flows of a bucket whose packets are counted at a time. Where there are as many new flows as buckets, 26 % of them wait for a
+// counter; with a single one it would be 63 % (Poisson).
+#define WEIR_TURNS 2
+// The bits of a counter that count.
+#define WEIR_TURN_MASK 0x3ff
+// A flow that could not be learnt tries again with each so many-th packet.
+#define WEIR_TRY_AGAIN 16
+
 // Entries that the resident process has removed by one call: as many directions as the page of a test run holds, and some room.
 #define WEIR_REMOVED_AT_ONCE 64
 
@@ -270,8 +278,8 @@ struct weir_label {
 	// A byte of the hash of the entry at each place. Set before the entry is valid and never cleared, so that one too many costs a look
 	// at the entry, and none is missed.
 	__u8 tags[WEIR_WAYS];
-	// Counts packets of flows that are not in the bucket. The upper 16 bits tell whose.
-	__u32 turn;
+	// Each counts the packets of a flow that is not in the bucket: WEIR_TURN_MASK. The bits above tell whose.
+	__u16 turns[WEIR_TURNS];
 };
 
 // One direction of a flow, as its packets come in: a connection to be loosened, or an entry to be removed.
