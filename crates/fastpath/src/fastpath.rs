@@ -12,11 +12,11 @@ use weir_text::order;
 use crate::attachments::{Attachments, LARGEST_INDEX};
 use crate::changes::Changes;
 use crate::direction::{WayOut, direction};
-use crate::needs::named;
-use crate::options::{LEASE, Options, Tables};
+use crate::needs::{lacks_functions, named};
+use crate::options::{LEASE, Learns, Options, Tables};
 use crate::shared::{
     WEIR_REMOVED_AT_ONCE, WeirConfig, WeirControl, WeirCount, WeirDirection, WeirEntry, WeirExclusions,
-    WeirIdle,
+    WeirIdle, WeirProposal, WeirSettlement,
 };
 use crate::store::check_number;
 use crate::tick;
@@ -40,6 +40,8 @@ pub struct Fastpath {
     renew: ProgramFd,
     remove: ProgramFd,
     keep_idle: ProgramFd,
+    settle: ProgramFd,
+    learns: Learns,
     attachments: Mutex<Attachments>,
     /// If packets are carried by XDP, too.
     drivers: Option<Mutex<Drivers>>,
@@ -54,6 +56,16 @@ impl Fastpath {
     /// # Errors
     /// [`Error::Options`] out of range; [`Error::Kernel`] if the kernel lacks something; [`Error::Bpf`] without privilege or memory.
     pub fn load(options: Options) -> Result<Self> {
+        if !options.without_functions {
+            match Fastpath::load_for(options, Learns::InKernel) {
+                Err(e) if lacks_functions(&e) => {}
+                other => return other,
+            }
+        }
+        Fastpath::load_for(options, Learns::ByNetlink)
+    }
+
+    fn load_for(options: Options, learns: Learns) -> Result<Self> {
         options.check()?;
         let Tables { buckets4, buckets6, first4, first6 } = options.tables();
         let mut seed = [0; 8];
@@ -61,7 +73,9 @@ impl Fastpath {
             .and_then(|mut f| f.read_exact(&mut seed))
             .map_err(|e| Error::Options(format!("/dev/urandom: {e}")))?;
         let mut loader = Loader::unpack("fastpath", OBJECT)?;
-        loader.config(&WeirConfig { seed: u64::from_ne_bytes(seed), packets: options.packets, zero: 0 })?;
+        let asks_resident = u32::from(learns == Learns::ByNetlink);
+        let seed = u64::from_ne_bytes(seed);
+        loader.config(&WeirConfig { seed, packets: options.packets, asks_resident })?;
         loader.entries("flows4", buckets4)?;
         loader.entries("flows6", buckets6)?;
         loader.entries("labels4", buckets4)?;
@@ -76,6 +90,7 @@ impl Fastpath {
         let (control, words, longs) = (values.share::<WeirControl>()?, values.share()?, values.share()?);
         let program = |name| object.program(name);
         let (renew, remove, keep_idle) = (program("renew")?, program("remove")?, program("keep_idle")?);
+        let settle = program("settle")?;
         let attachments =
             Attachments::new(program("fastpath_in")?, program("fastpath_out")?, options.without_tcx);
         let drivers = match options.xdp {
@@ -91,6 +106,8 @@ impl Fastpath {
             renew,
             remove,
             keep_idle,
+            settle,
+            learns,
             attachments,
             drivers,
             changes: Changes::default(),
@@ -291,7 +308,22 @@ impl Fastpath {
         Ok(())
     }
 
-    /// Renews conntrack's timeout of a flow that was carried and is idle now.
+    /// Who asks conntrack about a flow.
+    pub fn learns(&self) -> Learns {
+        self.learns
+    }
+
+    /// Takes in what conntrack says of an entry that waits for it.
+    pub(crate) fn settle(&self, settlement: &WeirSettlement) -> Result<()> {
+        tell(&self.settle, settlement)
+    }
+
+    /// The entries that wait for what conntrack says of them, as they come.
+    pub(crate) fn proposals(&self) -> Result<Ring<WeirProposal>> {
+        Ok(Ring::open(&self.object.map("proposals")?)?)
+    }
+
+    /// Renews conntrack's timeout of a flow that was carried and is idle now, by the kernel's functions.
     pub(crate) fn keep_idle(&self, idle: &WeirIdle) -> Result<()> {
         tell(&self.keep_idle, idle)
     }

@@ -38,7 +38,8 @@ fn each(fastpath: &Fastpath, mut f: impl FnMut(WeirDirection, WeirEntry) -> bool
                      ports,
                      to_ports,
                      version| {
-        if u64::from(way.state) & WEIR_PHASE_MASK != WEIR_VALID {
+        // Without a timeout it waits for what conntrack says, and carries nothing.
+        if u64::from(way.state) & WEIR_PHASE_MASK != WEIR_VALID || way.timeout == 0 {
             return true;
         }
         let protocol = if u64::from(way.state) & WEIR_UDP == 0 { Protocol::Tcp } else { Protocol::Udp };

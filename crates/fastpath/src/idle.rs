@@ -43,9 +43,12 @@ impl Walk {
         })
     }
 
-    /// Goes on by as many buckets as are due, and renews the timeouts of flows that are idle.
-    pub(crate) fn go_on(&mut self, fastpath: &Fastpath) -> Result<()> {
-        let control = fastpath.control();
+    /// Goes on by as many buckets as are due, and calls `keep` for flows that are idle, to renew their timeouts.
+    pub(crate) fn go_on(
+        &mut self,
+        control: &WeirControl,
+        mut keep: impl FnMut(&WeirIdle) -> Result<()>,
+    ) -> Result<()> {
         let hz = f64::from(control.hz.max(1));
         // Within a quarter of the shortest timeout; another quarter may have passed since conntrack saw a packet.
         let whole = WALK.min(Duration::from_secs_f64(f64::from(control.shortest) / hz / 4.0));
@@ -58,13 +61,18 @@ impl Walk {
         }
         self.walked = Instant::now();
         for at in (0..count).map(|n| (self.next + n) % all) {
-            self.visit(at, &control, fastpath)?;
+            self.visit(at, control, &mut keep)?;
         }
         self.next = (self.next + count) % all;
         Ok(())
     }
 
-    fn visit(&self, at: usize, control: &WeirControl, fastpath: &Fastpath) -> Result<()> {
+    fn visit(
+        &self,
+        at: usize,
+        control: &WeirControl,
+        keep: &mut impl FnMut(&WeirIdle) -> Result<()>,
+    ) -> Result<()> {
         let v4 = control.mask4 as usize + 1;
         if at < v4 {
             for (n, flow) in self.v4.get(at).flows.iter().enumerate() {
@@ -74,7 +82,7 @@ impl Walk {
                     let words = |word| [word, 0, 0, 0];
                     let flow =
                         direction(&flow.way, words(flow.source), words(flow.destination), flow.ports, 4);
-                    fastpath.keep_idle(&WeirIdle { flow, ..idle })?;
+                    keep(&WeirIdle { flow, ..idle })?;
                 }
             }
             return Ok(());
@@ -85,7 +93,7 @@ impl Walk {
                 let byte = (at * WEIR_WAYS as usize + n) * size_of::<WeirFlow6>() + LAST;
                 self.bytes6.set(byte, 0);
                 let flow = direction(&flow.way, flow.source, flow.destination, flow.ports, 6);
-                fastpath.keep_idle(&WeirIdle { flow, ..idle })?;
+                keep(&WeirIdle { flow, ..idle })?;
             }
         }
         Ok(())

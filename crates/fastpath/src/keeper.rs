@@ -13,8 +13,9 @@ use crate::direction::tuple;
 use crate::idle::Walk;
 use crate::options::RENEWALS_PER_SECOND;
 use crate::room::Room;
+use crate::settle::{keep_idle, settle};
 use crate::shared::{WEIR_REMOVED_AT_ONCE, WeirDirection};
-use crate::{Change, Fastpath, Result};
+use crate::{Change, Fastpath, Learns, Result};
 
 const RENEWAL: Duration = Duration::from_millis(1000 / RENEWALS_PER_SECOND as u64);
 /// Time between two looks at the events.
@@ -78,6 +79,7 @@ impl Work {
     fn run(mut self, ends: &AtomicBool) -> Result<()> {
         // Made here: a ring's reader stays on its thread.
         let mut wishes = self.fastpath.wishes()?;
+        let mut proposals = self.fastpath.proposals()?;
         let mut renewed = Instant::now();
         let mut walk = Walk::new(&self.fastpath)?;
         let mut room = Room::new(&self.fastpath)?;
@@ -99,7 +101,14 @@ impl Work {
                 renewed = Instant::now();
             }
             self.loosen(&mut wishes)?;
-            walk.go_on(&self.fastpath)?;
+            for proposal in proposals.read()? {
+                settle(&self.fastpath, &mut self.conntrack, &proposal)?;
+            }
+            let (fastpath, conntrack) = (&self.fastpath, &mut self.conntrack);
+            walk.go_on(&fastpath.control(), |idle| match fastpath.learns() {
+                Learns::InKernel => fastpath.keep_idle(idle),
+                Learns::ByNetlink => keep_idle(conntrack, idle, fastpath.control().hz),
+            })?;
             std::thread::sleep(TICK);
         }
         Ok(())

@@ -13,9 +13,9 @@
 //! - Changes of routes, rules, neighbours and interfaces make every entry stale: its next packet takes the kernel's way.
 //! - The programs carry packets only as long as the resident process ([`Keeper`]) renews its lease, 2 s at most. Dead means slow.
 //!
-//! Needs the conntrack functions for BPF (Linux 6.1); for IPv6 a kernel that knows BPF_F_IPV6 (6.16, and stable series with the
-//! correction). Before Linux 6.6 there is no TCX, and the programs are attached by clsact: they outlive their process then, without a
-//! lease, until [`remove_leftovers`].
+//! Where the kernel lacks conntrack's functions for BPF (Linux 5.18), the resident process asks conntrack by ctnetlink ([`Learns`]).
+//! IPv6 needs a kernel that knows BPF_F_IPV6 (6.16, and stable series with the correction). Before Linux 6.6 there is no TCX, and the
+//! programs are attached by clsact: they outlive their process then, without a lease, until [`remove_leftovers`].
 
 mod attachments;
 mod changes;
@@ -35,6 +35,7 @@ mod plan;
 mod resident;
 mod room;
 mod rules;
+mod settle;
 mod stateless;
 mod store;
 mod tick;
@@ -53,7 +54,7 @@ pub use fastpath::Fastpath;
 pub use flows::Flow;
 pub use hooks::{Other, others};
 pub use keeper::Keeper;
-pub use options::Options;
+pub use options::{Learns, Options};
 pub use plan::{FastpathPlan, LeftOut, Objection, Request, Skipped, Wanted};
 pub use resident::{Resident, Setup};
 pub use rules::{Bypassed, Effect, bypassed};

@@ -4,6 +4,11 @@ use crate::Error;
 
 const NEEDS_CONNTRACK: &str = "the conntrack functions for BPF (Linux 5.18, CONFIG_DEBUG_INFO_BTF and nf_conntrack), which this kernel lacks";
 
+/// Whether it lacks those functions: the resident process asks conntrack instead.
+pub(crate) fn lacks_functions(error: &Error) -> bool {
+    matches!(error, Error::Kernel(what) if *what == NEEDS_CONNTRACK)
+}
+
 /// Names what the kernel lacks, if its own words do not.
 pub(crate) fn named(error: weir_bpf::Error) -> Error {
     match &error {

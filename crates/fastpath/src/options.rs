@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use weir_sys::{ProcRoot, sysctl};
 
 use crate::attachments::LARGEST_INDEX;
@@ -24,8 +26,21 @@ pub struct Options {
     pub refresh: Duration,
     /// Attach as on a kernel without TCX: for tests of that.
     pub without_tcx: bool,
+    /// Learn as on a kernel without conntrack's functions for BPF: for tests of that.
+    pub without_functions: bool,
     /// Whether packets are carried by XDP, too.
     pub xdp: Xdp,
+}
+
+/// Who asks conntrack about a flow.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Learns {
+    /// The programs, by the kernel's conntrack functions for BPF (Linux 5.18).
+    #[default]
+    InKernel,
+    /// The resident process, by ctnetlink: a flow enters some milliseconds later.
+    ByNetlink,
 }
 
 impl Default for Options {
@@ -60,6 +75,7 @@ impl Options {
         packets: 8,
         refresh: Duration::from_secs(30),
         without_tcx: false,
+        without_functions: false,
         xdp: Xdp::Off,
     };
 

@@ -11,7 +11,8 @@ use crate::attachments::why_not;
 use crate::store::{check_number, joined};
 use crate::xdp::look_at;
 use crate::{
-    Bypassed, Effect, Error, Exclusion, Fastpath, Options, Other, Result, Xdp, XdpInterface, bypassed, others,
+    Bypassed, Effect, Error, Exclusion, Fastpath, Learns, Options, Other, Result, Xdp, XdpInterface,
+    bypassed, others,
 };
 
 /// A user's request.
@@ -102,9 +103,8 @@ impl Wanted {
 
     pub(crate) fn options(&self) -> Options {
         let Wanted { connections, connections6, packets, .. } = *self;
-        let without_tcx = std::env::var_os(WITHOUT_TCX).is_some();
         let xdp = if self.xdp.is_empty() { Xdp::Off } else { with_xdp() };
-        Options { connections, connections6, packets, without_tcx, xdp, ..Options::default() }
+        Options { connections, connections6, packets, xdp, ..like_the_kernel(Options::default()) }
     }
 }
 
@@ -166,8 +166,10 @@ impl FastpathPlan {
             ipv4 |= forwards.ipv4;
             ipv6 |= forwards.ipv6;
         }
-        let can_ipv6 = Fastpath::load(Options::smallest())?.carries_ipv6();
-        let notes = notes(root, ipv6 && !can_ipv6)?;
+        let small = Fastpath::load(like_the_kernel(Options::smallest()))?;
+        let can_ipv6 = small.carries_ipv6();
+        let notes = notes(root, ipv6 && !can_ipv6, small.learns())?;
+        drop(small);
         let versions = (ipv4, ipv6 && can_ipv6);
         let options = match request.connections {
             None => Options::for_host(root, versions)?,
@@ -222,8 +224,15 @@ impl FastpathPlan {
     }
 }
 
-fn notes(root: &ProcRoot, without_ipv6: bool) -> Result<Vec<String>> {
+fn notes(root: &ProcRoot, without_ipv6: bool, learns: Learns) -> Result<Vec<String>> {
     let mut notes = Vec::new();
+    if learns == Learns::ByNetlink {
+        notes.push(
+            "this kernel lacks conntrack's functions for BPF (Linux 5.18): the process that keeps the fast path asks conntrack instead, \
+             so a flow is carried some milliseconds later"
+                .into(),
+        );
+    }
     if without_ipv6 {
         notes.push(
             "IPv6 stays with the kernel: this kernel lacks BPF_F_IPV6 (Linux 6.16, or a stable series with the correction)"
@@ -310,8 +319,16 @@ fn with_xdp() -> Xdp {
     if std::env::var_os(SINGLE_FRAMES).is_some() { Xdp::SingleFrames } else { Xdp::Cards }
 }
 
+/// Options with what the environment says that this kernel lacks.
+fn like_the_kernel(options: Options) -> Options {
+    let lacks = |what: &str| std::env::var_os(what).is_some();
+    Options { without_tcx: lacks(WITHOUT_TCX), without_functions: lacks(WITHOUT_FUNCTIONS), ..options }
+}
+
 /// In the environment of the process that keeps a fast path: the probe of TCX fails. For tests on kernels that have it.
 const WITHOUT_TCX: &str = "WEIR_TEST_WITHOUT_TCX";
+/// In the same environment: the programs may not use conntrack's functions for BPF. For tests on kernels that have them.
+const WITHOUT_FUNCTIONS: &str = "WEIR_TEST_WITHOUT_CONNTRACK_FUNCTIONS";
 /// In the same environment: XDP at veth devices, whose other ends send single packets only. For tests without a network card.
 const SINGLE_FRAMES: &str = "WEIR_TEST_SINGLE_FRAMES";
 /// ARPHRD_LOOPBACK (linux/if_arp.h).

@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(500);
 /// A trial ends here so much later than by its guards: they are first unless they were killed.
 const MARGIN: Duration = Duration::from_secs(1);
 /// `enum tcp_conntrack`: ESTABLISHED.
-const ESTABLISHED: u8 = 3;
+pub(crate) const ESTABLISHED: u8 = 3;
 
 /// A wish, and the time for which it is fulfilled.
 #[derive(Debug, Clone)]
@@ -198,6 +198,7 @@ impl Resident {
             interfaces: self.fastpath.interfaces(),
             attached: self.fastpath.is_attached()?,
             attached_by: self.fastpath.attached_by().unwrap_or_default(),
+            learns: self.fastpath.learns(),
             paused: self.paused,
             carries_ipv6: self.fastpath.carries_ipv6(),
             generation: self.fastpath.control().generation & 0xffff,

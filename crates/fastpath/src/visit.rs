@@ -15,8 +15,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AttachedBy, ChangeCount, Error, Exclusion, Flow, Lesson, Protocol, Reason, Result, Top, Wanted, WayOut,
-    XdpInterface,
+    AttachedBy, ChangeCount, Error, Exclusion, Flow, Learns, Lesson, Protocol, Reason, Result, Top, Wanted,
+    WayOut, XdpInterface,
 };
 
 const NAME: &str = "weir-fastpath";
@@ -83,6 +83,9 @@ pub struct Now {
     /// How they are attached. A process of an earlier version does not tell: it knows TCX only.
     #[serde(default)]
     pub attached_by: AttachedBy,
+    /// Who asks conntrack about a flow. A process of an earlier version does not tell: there the programs do.
+    #[serde(default)]
+    pub learns: Learns,
     /// True while everything takes the kernel's way at the user's wish.
     pub paused: bool,
     /// True if IPv6 is carried.

@@ -1,4 +1,5 @@
-// The kernel's conntrack functions for BPF (net/netfilter/nf_conntrack_bpf.c, Linux 5.18), which know TCP and UDP.
+// The kernel's conntrack functions for BPF (net/netfilter/nf_conntrack_bpf.c, Linux 5.18), which know TCP and UDP. Weak: a program
+// that calls none of them loads on a kernel without them.
 #pragma once
 
 struct nf_conn;
@@ -14,5 +15,5 @@ struct bpf_ct_opts {
 };
 
 extern struct nf_conn *bpf_skb_ct_lookup(struct __sk_buff *skb, struct bpf_sock_tuple *tuple, __u32 size,
-					 struct bpf_ct_opts *opts, __u32 opts_size) __ksym;
-extern void bpf_ct_release(struct nf_conn *ct) __ksym;
+					 struct bpf_ct_opts *opts, __u32 opts_size) __ksym __weak;
+extern void bpf_ct_release(struct nf_conn *ct) __ksym __weak;

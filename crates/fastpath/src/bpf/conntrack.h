@@ -40,4 +40,4 @@ struct nf_conn {
 	union nf_conntrack_proto proto;
 } KERNEL;
 
-extern int bpf_ct_change_timeout(struct nf_conn *ct, __u32 ms) __ksym;
+extern int bpf_ct_change_timeout(struct nf_conn *ct, __u32 ms) __ksym __weak;

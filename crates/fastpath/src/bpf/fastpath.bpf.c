@@ -100,7 +100,8 @@ int fastpath_in(struct __sk_buff *skb)
 	// The kernel asks its IPsec policy about what was decrypted, and entries know nothing of that.
 	if (p->is_candidate && was_decrypted(skb))
 		p->is_candidate = false;
-	if (p->is_candidate) {
+	// Where conntrack cannot be asked, each packet tells whose the ports are with which it leaves.
+	if (p->is_candidate || (config.asks_resident && p->words && at != WEIR_CARRIED)) {
 		kept = candidate(p->mark);
 		if (kept)
 			*kept = *p;
@@ -184,7 +185,7 @@ int fastpath_out(struct __sk_buff *skb)
 		flags = flags_of(udp, ip + 1, end);
 		hops = ip->ttl;
 		tos = ip->tos;
-		purge(skb, &leaving, udp, flags, 1);
+		purge(skb, &leaving, udp, mark, flags, 1);
 		learn(skb, &leaving, udp, mark, hops, tos, 1);
 	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
 		struct ipv6hdr *ip = data + ETH_HLEN;
@@ -205,7 +206,7 @@ int fastpath_out(struct __sk_buff *skb)
 		flags = flags_of(udp, ip + 1, end);
 		hops = ip->hop_limit;
 		tos = bpf_ntohl(*(__be32 *)ip) >> 20;
-		purge(skb, &leaving, udp, flags, 4);
+		purge(skb, &leaving, udp, mark, flags, 4);
 		learn(skb, &leaving, udp, mark, hops, tos, 4);
 	}
 	return TC_ACT_UNSPEC;
@@ -271,6 +272,49 @@ int remove(struct __sk_buff *skb)
 	return 0;
 }
 
+static __always_inline void settle_entry(const struct weir_settlement *s, int words)
+{
+	struct ends ends = { .ports = s->flow.ports };
+	bool udp = s->flow.protocol == IPPROTO_UDP;
+	struct weir_way *way;
+	__u32 state, busy;
+
+	copy(ends.source, s->flow.source, words);
+	copy(ends.destination, s->flow.destination, words);
+	way = find(hash_of(&ends, udp, words), &ends, udp, words, &state);
+	if (!way || state != s->state)
+		return;
+	note(s->lesson);
+	if (s->lesson != WEIR_LEARNT) {
+		forget(way, state);
+		return;
+	}
+	busy = in_phase(changed(state), WEIR_BUSY);
+	if (__sync_val_compare_and_swap(&way->state, state, busy) != state)
+		return;
+	set_times(way, s->timeout, s->one_way);
+	if (udp)
+		way->progress = s->one_way;
+	order();
+	__sync_lock_test_and_set(&way->state, in_phase(changed(busy), WEIR_VALID));
+}
+
+// Takes in what conntrack says of an entry that waits for it; run by the resident process. One that has changed meanwhile, by a packet
+// of another owner of its ports or an end of the connection, stays as it is.
+SEC("tc")
+int settle(struct __sk_buff *skb)
+{
+	struct weir_settlement s;
+
+	if (bpf_skb_load_bytes(skb, ETH_HLEN, &s, sizeof(s)) || s.lesson >= WEIR_LESSONS)
+		return 1;
+	if (s.flow.version == 6)
+		settle_entry(&s, 4);
+	else
+		settle_entry(&s, 1);
+	return 0;
+}
+
 static __always_inline enum weir_reason show(struct __sk_buff *skb, const struct weir_direction *d, int words)
 {
 	struct ends ends = { .ports = d->ports };
@@ -324,7 +368,7 @@ int keep_idle(struct __sk_buff *skb)
 	__u32 size, wanted;
 	__s32 left;
 
-	if (bpf_skb_load_bytes(skb, ETH_HLEN, &i, sizeof(i)) || i.idle >= i.timeout || !control.hz)
+	if (config.asks_resident || bpf_skb_load_bytes(skb, ETH_HLEN, &i, sizeof(i)) || i.idle >= i.timeout || !control.hz)
 		return 1;
 	opts.l4proto = i.flow.protocol;
 	if (i.flow.version == 6) {

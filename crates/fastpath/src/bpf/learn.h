@@ -13,6 +13,11 @@ struct {
 	__uint(max_entries, 1 << 18);
 } wishes SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 18);
+} proposals SEC(".maps");
+
 // Jiffies: a flow whose timeout is shorter cannot be renewed in time.
 #define LEAST_TIMEOUT 4
 
@@ -25,20 +30,49 @@ static __always_inline void note(enum weir_lesson lesson)
 		++*mine;
 }
 
+static __always_inline void write_direction(struct weir_direction *d, const struct ends *e, bool udp, int words)
+{
+	__builtin_memset(d, 0, sizeof(*d));
+	copy(d->source, e->source, words);
+	copy(d->destination, e->destination, words);
+	d->ports = e->ports;
+	d->version = words == 4 ? 6 : 4;
+	d->protocol = udp ? IPPROTO_UDP : IPPROTO_TCP;
+}
+
 // Asks the resident process to loosen conntrack's window of a connection.
-static __always_inline void wish(const struct arrived *p)
+static __always_inline void wish(const struct arrived *p, int words)
 {
 	struct weir_direction *wish = bpf_ringbuf_reserve(&wishes, sizeof(*wish), 0);
 
 	if (!wish)
 		return;
-	__builtin_memset(wish, 0, sizeof(*wish));
-	copy(wish->source, p->ends.source, 4);
-	copy(wish->destination, p->ends.destination, 4);
-	wish->ports = p->ends.ports;
-	wish->version = p->words == 4 ? 6 : 4;
-	wish->protocol = IPPROTO_TCP;
+	write_direction(wish, &p->ends, false, words);
 	bpf_ringbuf_submit(wish, 0);
+}
+
+static __always_inline struct ends answer_to(const struct ends *leaving, int words)
+{
+	struct ends answer = { .ports = swapped(leaving->ports) };
+
+	copy(answer.source, leaving->destination, words);
+	copy(answer.destination, leaving->source, words);
+	return answer;
+}
+
+// Asks the resident process what conntrack says of an entry. If the ring is full, the entry is proposed again in half a second.
+static __always_inline void propose(const struct arrived *p, const struct ends *leaving, __u32 state, int words)
+{
+	struct weir_proposal *proposal = bpf_ringbuf_reserve(&proposals, sizeof(*proposal), 0);
+	struct ends answer = answer_to(leaving, words);
+
+	if (!proposal)
+		return;
+	write_direction(&proposal->flow, &p->ends, p->udp, words);
+	write_direction(&proposal->answer, &answer, p->udp, words);
+	proposal->state = state;
+	proposal->zero = 0;
+	bpf_ringbuf_submit(proposal, 0);
 }
 
 // True if the tuple is that of the packet as it came in.
@@ -147,11 +181,24 @@ static __always_inline struct weir_way *room_for(__u64 hash, void *bucket, const
 	return ended;
 }
 
+// The times of an entry: four packets by the kernel's way in the time that conntrack waits for one.
+static __always_inline void set_times(struct weir_way *way, __u32 timeout, bool one_way)
+{
+	__u32 refresh = timeout / 4 < control.longest_refresh ? timeout / 4 : control.longest_refresh;
+
+	// A flood without answers is not to hold the table for long.
+	if (one_way && refresh > control.hz * WEIR_ONE_WAY_S)
+		refresh = control.hz * WEIR_ONE_WAY_S;
+	way->due = (__u32)bpf_jiffies64() + refresh;
+	way->timeout = timeout;
+	if (timeout && timeout < control.shortest)
+		control.shortest = timeout;
+}
+
+// A timeout of 0: the entry waits for the resident process.
 static __always_inline enum weir_lesson write_entry(struct __sk_buff *skb, void *data, const struct arrived *p,
 						     const struct ends *leaving, int words, __u32 timeout, bool one_way)
 {
-	// Four packets by the kernel's way in the time that it waits for one.
-	__u32 refresh = timeout / 4 < control.longest_refresh ? timeout / 4 : control.longest_refresh;
 	__u64 hash = hash_of(&p->ends, p->udp, words);
 	struct weir_label *label = label_of(hash, words);
 	void *bucket = bucket_of(hash, words);
@@ -159,9 +206,6 @@ static __always_inline enum weir_lesson write_entry(struct __sk_buff *skb, void 
 	__u32 state, busy;
 	__be32 *w;
 
-	// A flood without answers is not to hold the table for long.
-	if (one_way && refresh > control.hz * WEIR_ONE_WAY_S)
-		refresh = control.hz * WEIR_ONE_WAY_S;
 	if (!bucket || !label)
 		return WEIR_NO_ROOM;
 	way = room_for(hash, bucket, p, words, &state);
@@ -187,33 +231,54 @@ static __always_inline enum weir_lesson write_entry(struct __sk_buff *skb, void 
 	way->goes_by = skb->ifindex;
 	copy_macs(way->macs, data);
 	way->last = 0;
-	way->due = (__u32)bpf_jiffies64() + refresh;
-	way->timeout = timeout;
-	if (timeout < control.shortest)
-		control.shortest = timeout;
+	set_times(way, timeout, one_way);
 	way->mark = skb->mark;
 	way->priority = skb->priority;
 	order();
 	state = (busy & WEIR_CHANGES_MASK) | generation_bits() | (__u32)(p->tos >> 2) << WEIR_DSCP_SHIFT |
 		(p->udp ? WEIR_UDP : 0);
-	__sync_lock_test_and_set(&way->state, in_phase(changed(state), WEIR_VALID));
+	state = in_phase(changed(state), WEIR_VALID);
+	__sync_lock_test_and_set(&way->state, state);
+	if (config.asks_resident)
+		propose(p, leaving, state, words);
 	return WEIR_LEARNT;
 }
 
-// The answers to a packet that leaves by the kernel's way must not be taken for those of another flow: its ports may have been issued
-// anew. Conntrack's tuple of the other direction tells whose they are. Behind an end of the connection they are not carried, also if
-// this direction was not in the table.
-static __always_inline void purge(struct __sk_buff *skb, const struct ends *leaving, bool udp, __u8 flags, int words)
+// The packet that leaves is of the flow whose answers the entry carries, as it came in.
+static __always_inline bool came_as(const struct weir_way *way, __u32 mark, bool udp, int words)
 {
-	struct arrived owner = { .udp = udp };
-	struct ends answer = { .ports = swapped(leaving->ports) };
-	struct weir_way *way;
-	__u32 state, timeout;
-	bool one_way;
-	__be32 *w;
+	const struct arrived *p = candidate(mark);
+	const __be32 *w = (const __be32 *)(way + 1);
 
-	copy(answer.source, leaving->destination, words);
-	copy(answer.destination, leaving->source, words);
+	return p && p->mark == mark && p->words == words && p->udp == udp && p->ends.ports == swapped(w[TO_PORTS(words)]) &&
+	       same(p->ends.source, w + TO_DESTINATION(words), words) && same(p->ends.destination, w + TO_SOURCE(words), words);
+}
+
+static __always_inline bool has_connection(struct __sk_buff *skb, const struct weir_way *way, const struct ends *leaving, bool udp, int words)
+{
+	const __be32 *w = (const __be32 *)(way + 1);
+	struct arrived owner = { .udp = udp };
+	enum weir_lesson lesson;
+	__u32 timeout;
+	bool one_way;
+
+	// The packet whose answers leave as the entry says.
+	copy(owner.ends.source, w + TO_DESTINATION(words), words);
+	copy(owner.ends.destination, w + TO_SOURCE(words), words);
+	owner.ends.ports = swapped(w[TO_PORTS(words)]);
+	lesson = ask(skb, &owner, leaving, words, &timeout, &one_way);
+	return lesson != WEIR_NO_CONNECTION && lesson != WEIR_OTHER_PACKET;
+}
+
+// The answers to a packet that leaves by the kernel's way must not be taken for those of another flow: its ports may have been issued
+// anew. Conntrack's tuple of the other direction tells whose they are; where it cannot be asked, the packet itself as it came in. Behind
+// an end of the connection they are not carried, also if this direction was not in the table.
+static __always_inline void purge(struct __sk_buff *skb, const struct ends *leaving, bool udp, __u32 mark, __u8 flags, int words)
+{
+	struct ends answer = answer_to(leaving, words);
+	struct weir_way *way;
+	__u32 state;
+
 	way = find(hash_of(&answer, udp, words), &answer, udp, words, &state);
 	if (!way)
 		return;
@@ -221,20 +286,10 @@ static __always_inline void purge(struct __sk_buff *skb, const struct ends *leav
 		bar(way, state);
 		return;
 	}
-	w = words_of(way);
-	// The packet whose answers leave as the entry says.
-	copy(owner.ends.source, w + TO_DESTINATION(words), words);
-	copy(owner.ends.destination, w + TO_SOURCE(words), words);
-	owner.ends.ports = swapped(w[TO_PORTS(words)]);
-	switch (ask(skb, &owner, leaving, words, &timeout, &one_way)) {
-	case WEIR_NO_CONNECTION:
-	case WEIR_OTHER_PACKET:
-		forget(way, state);
-		note(WEIR_REISSUED);
-		break;
-	default:
-		break;
-	}
+	if (config.asks_resident ? came_as(way, mark, udp, words) : has_connection(skb, way, leaving, udp, words))
+		return;
+	forget(way, state);
+	note(WEIR_REISSUED);
 }
 
 MAPPED_ARRAY(exclusions, struct weir_exclusions);
@@ -277,10 +332,8 @@ static __always_inline bool is_excluded(const struct arrived *p, const struct en
 // Both directions: only those that were in the table have a bar.
 static __always_inline bool has_ended(const struct arrived *p, const struct ends *leaving, int words)
 {
-	struct ends answer = { .ports = swapped(leaving->ports) };
+	struct ends answer = answer_to(leaving, words);
 
-	copy(answer.source, leaving->destination, words);
-	copy(answer.destination, leaving->source, words);
 	return !p->udp && (is_barred(&p->ends, words) || is_barred(&answer, words));
 }
 
@@ -306,12 +359,15 @@ static __always_inline void learn(struct __sk_buff *skb, const struct ends *leav
 	else if (hops + 1 != p->hops || tos != p->tos)
 		lesson = WEIR_HEADER_CHANGED;
 	else
-		lesson = ask(skb, p, leaving, words, &timeout, &one_way);
+		lesson = config.asks_resident ? WEIR_LEARNT : ask(skb, p, leaving, words, &timeout, &one_way);
 	// A packet out of the window does not bring conntrack's last acknowledgement up to date, so that one is to be forgotten.
-	if (lesson == WEIR_CHECKED || (p->is_far && lesson != WEIR_EXCLUDED && lesson != WEIR_LEAVES_TAGGED))
-		wish(p);
+	if (lesson == WEIR_CHECKED ||
+	    (p->is_far && !config.asks_resident && lesson != WEIR_EXCLUDED && lesson != WEIR_LEAVES_TAGGED))
+		wish(p, words);
 	data = (void *)(long)skb->data;
 	if (lesson == WEIR_LEARNT && data + ETH_HLEN <= (void *)(long)skb->data_end)
 		lesson = write_entry(skb, data, p, leaving, words, timeout, one_way);
-	note(lesson);
+	// The resident process tells what came of a proposal.
+	if (lesson != WEIR_LEARNT || !config.asks_resident)
+		note(lesson);
 }

@@ -140,8 +140,9 @@ struct weir_config {
 	__u64 seed;
 	// Packets of a flow in one direction before it is learnt, at least 1.
 	__u32 packets;
-	// 0.
-	__u32 zero;
+	// 1: the kernel has no conntrack functions for BPF, so the resident process asks conntrack (ctnetlink). An entry is then written with
+	// a timeout of 0, carries nothing, and waits for the answer.
+	__u32 asks_resident;
 };
 
 // Values that the driver changes while the programs run.
@@ -214,7 +215,7 @@ struct weir_way {
 	__u32 macs[3];
 	// Jiffies (low 32 bits) from which on a packet takes the kernel's way, or a flow that has ended may be learnt again.
 	__u32 due;
-	// Jiffies that conntrack waited for the next packet when the flow was learnt.
+	// Jiffies that conntrack waited for the next packet when the flow was learnt; 0: nothing is known of that yet.
 	__u32 timeout;
 	// `skb->mark` on leaving.
 	__u32 mark;
@@ -294,6 +295,32 @@ struct weir_direction {
 	__u16 version;
 	// IPPROTO_TCP or IPPROTO_UDP.
 	__u16 protocol;
+};
+
+// An entry that waits for what conntrack says.
+struct weir_proposal {
+	// The packet as it came in.
+	struct weir_direction flow;
+	// The answer to it, as it comes in.
+	struct weir_direction answer;
+	// State of the entry: it is another one if that has changed.
+	__u32 state;
+	// 0.
+	__u32 zero;
+};
+
+// What conntrack says.
+struct weir_settlement {
+	// As in the proposal.
+	struct weir_direction flow;
+	// As in the proposal.
+	__u32 state;
+	// A number of `weir_lesson`; WEIR_LEARNT: it may be carried.
+	__u32 lesson;
+	// Jiffies that conntrack waits for the next packet.
+	__u32 timeout;
+	// 1: UDP without an answer so far.
+	__u32 one_way;
 };
 
 // A flow whose packets were carried, and then came no more.

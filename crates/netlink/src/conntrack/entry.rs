@@ -111,6 +111,10 @@ impl Status {
     pub const SOURCE_NAT: Status = Status(1 << 4);
     /// IPS_DST_NAT: the destination is translated.
     pub const DESTINATION_NAT: Status = Status(1 << 5);
+    /// IPS_SEQ_ADJUST: its sequence numbers are changed.
+    pub const SEQUENCE_ADJUSTED: Status = Status(1 << 6);
+    /// IPS_DYING: it is being removed.
+    pub const DYING: Status = Status(1 << 9);
     /// IPS_FIXED_TIMEOUT: its timeout is not renewed.
     pub const FIXED_TIMEOUT: Status = Status(1 << 10);
     /// IPS_HELPER: its helper was set by hand.
@@ -119,6 +123,8 @@ impl Status {
     pub const OFFLOAD: Status = Status(1 << 14);
     /// IPS_HW_OFFLOAD: the network card forwards it.
     pub const HARDWARE_OFFLOAD: Status = Status(1 << 15);
+    /// IPS_NAT_CLASH: another connection has the same ports, and answers are told apart by chance.
+    pub const NAT_CLASH: Status = Status(1 << 16);
 
     /// True if all bits of `other` are set.
     pub fn has(self, other: Status) -> bool {

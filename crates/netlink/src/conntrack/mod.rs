@@ -1,13 +1,13 @@
 //! The connection-tracking table of a network namespace, by ctnetlink
 //! (include/uapi/linux/netfilter/nfnetlink_conntrack.h).
 
+mod change;
 mod destroyed;
 mod dump;
 mod entry;
 mod filter;
 mod get;
 mod insert;
-mod loosen;
 #[cfg(test)]
 mod tests;
 

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use weir_fastpath::{
-    AttachedBy, ChangeCount, Exclusion, ExclusionStore, Flow, Now, Reason, ReasonCount, Top, Visit, leftovers,
+    AttachedBy, ChangeCount, Exclusion, ExclusionStore, Flow, Learns, Now, Reason, ReasonCount, Top, Visit,
+    leftovers,
 };
 use weir_guard::{ChangeGuard, Phase};
 use weir_text::escape::line;
@@ -127,6 +128,9 @@ fn page(now: &Now) -> String {
         AttachedBy::Tcx => "attached by TCX\n",
         AttachedBy::Clsact => "attached by clsact: this kernel has no TCX; if the process is killed, the filters stay and carry nothing\n",
     });
+    if now.learns == Learns::ByNetlink {
+        page.push_str("learns by ctnetlink: this kernel lacks conntrack's functions for BPF\n");
+    }
     if !now.drivers.is_empty() {
         page.push_str(&driver_lines(&now.drivers));
     }
@@ -236,6 +240,7 @@ mod tests {
             interfaces: names(interfaces),
             attached: interfaces.len() == 2,
             attached_by: AttachedBy::Tcx,
+            learns: Learns::InKernel,
             paused: false,
             carries_ipv6: true,
             generation: 3,

@@ -1,12 +1,13 @@
-//! Connections whose sequence numbers are not checked any more.
+//! Changes of an entry that is there.
 
 use std::io;
 
 use super::entry::{
     Entry, LIBERAL, MAXACK_SET, PROTOINFO, PROTOINFO_FLAGS_ORIGINAL, PROTOINFO_FLAGS_REPLY, PROTOINFO_TCP,
-    TUPLE_ORIG, ZONE,
+    TIMEOUT, TUPLE_ORIG, ZONE,
 };
 use super::{Conntrack, NEW, family, request_for};
+use crate::Message;
 use weir_sys::error::{Context, Result};
 
 impl Conntrack {
@@ -17,15 +18,30 @@ impl Conntrack {
     /// # Errors
     /// `PermissionDenied` without CAP_NET_ADMIN.
     pub fn be_liberal(&mut self, entry: &Entry) -> Result<bool> {
-        // struct nf_ct_tcp_flags: value and mask. Without NLM_F_CREATE an entry that is gone stays gone.
+        // struct nf_ct_tcp_flags: value and mask.
         let flags = [LIBERAL, LIBERAL | MAXACK_SET];
-        let mut message = request_for(family(entry.original.source.ip()), NEW, libc::NLM_F_ACK)
-            .nest(TUPLE_ORIG, |m| entry.original.write(m))
-            .nest(PROTOINFO, |m| {
+        self.change(entry, |m| {
+            m.nest(PROTOINFO, |m| {
                 m.nest(PROTOINFO_TCP, |m| {
                     m.attr(PROTOINFO_FLAGS_ORIGINAL, &flags).attr(PROTOINFO_FLAGS_REPLY, &flags)
                 })
-            });
+            })
+        })
+    }
+
+    /// Has an entry wait for the next packet for that many seconds from now. False if there is no such entry any more.
+    ///
+    /// # Errors
+    /// `PermissionDenied` without CAP_NET_ADMIN, and for entries whose timeout is fixed.
+    pub fn set_timeout(&mut self, entry: &Entry, seconds: u32) -> Result<bool> {
+        self.change(entry, |m| m.attr(TIMEOUT, &seconds.to_be_bytes()))
+    }
+
+    fn change(&mut self, entry: &Entry, what: impl FnOnce(Message) -> Message) -> Result<bool> {
+        // Without NLM_F_CREATE an entry that is gone stays gone.
+        let message = request_for(family(entry.original.source.ip()), NEW, libc::NLM_F_ACK)
+            .nest(TUPLE_ORIG, |m| entry.original.write(m));
+        let mut message = what(message);
         if entry.zone != 0 {
             message = message.attr(ZONE, &entry.zone.to_be_bytes());
         }

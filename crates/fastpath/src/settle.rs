@@ -1,0 +1,160 @@
+//! Learning on a kernel without conntrack's functions for BPF. A program writes an entry that carries nothing yet; then conntrack is asked
+//! by ctnetlink, and the answer makes the entry valid or removes it. The order matters: a packet of another owner of the ports removes the
+//! entry, or changes its state, whether it comes before the question or after it.
+
+use weir_netlink::conntrack::{Conntrack, Entry, Status, Tuple};
+
+use crate::direction::tuple;
+use crate::resident::ESTABLISHED;
+use crate::shared::{WeirIdle, WeirProposal, WeirSettlement};
+use crate::{Fastpath, Lesson, Result};
+
+const TCP: u8 = 6;
+
+/// Marks of connections of which some other part of the kernel must see each packet, as nf_flow_table asks it
+/// (net/netfilter/nft_flow_offload.c).
+const SPECIAL: [Status; 6] = [
+    Status::EXPECTED,
+    Status::SEQUENCE_ADJUSTED,
+    Status::HELPER,
+    Status::OFFLOAD,
+    Status::HARDWARE_OFFLOAD,
+    Status::NAT_CLASH,
+];
+
+/// What the entry of conntrack means for a packet that came in as `flow` and will be answered as `answer`.
+fn judged(flow: &Tuple, answer: &Tuple, entry: Option<&Entry>) -> Lesson {
+    let Some(entry) = entry else { return Lesson::NoConnection };
+    let is_it = [(entry.original, entry.reply), (entry.reply, entry.original)].contains(&(*flow, *answer));
+    let has = |status| entry.status.has(status);
+    if !is_it || entry.zone != 0 {
+        Lesson::OtherPacket
+    } else if has(Status::DYING) {
+        Lesson::Unsettled
+    } else if SPECIAL.into_iter().any(has) {
+        Lesson::Special
+    } else if flow.protocol == TCP && (!has(Status::ASSURED) || entry.state != Some(ESTABLISHED)) {
+        Lesson::NotEstablished
+    } else if entry.timeout_s.unwrap_or(0) < 1 {
+        Lesson::ShortLived
+    } else {
+        Lesson::Learnt
+    }
+}
+
+/// Asks conntrack about an entry, and tells the programs.
+pub(crate) fn settle(fastpath: &Fastpath, conntrack: &mut Conntrack, proposal: &WeirProposal) -> Result<()> {
+    let answer = tuple(&proposal.answer);
+    let entry = conntrack.get(&answer)?;
+    let mut lesson = judged(&tuple(&proposal.flow), &answer, entry.as_ref());
+    // Also if its window is loose already: the last acknowledgement that conntrack saw must be forgotten.
+    if let (Lesson::Learnt, TCP, Some(entry)) = (lesson, answer.protocol, &entry)
+        && !conntrack.be_liberal(entry)?
+    {
+        lesson = Lesson::NoConnection;
+    }
+    let entry = entry.unwrap_or_default();
+    let hz = fastpath.control().hz;
+    fastpath.settle(&WeirSettlement {
+        flow: proposal.flow,
+        state: proposal.state,
+        lesson: Lesson::ALL.iter().position(|l| *l == lesson).unwrap_or_default() as u32,
+        timeout: entry.timeout_s.unwrap_or(0).saturating_mul(hz),
+        one_way: (answer.protocol != TCP && !entry.status.has(Status::SEEN_REPLY)).into(),
+    })
+}
+
+/// The timeout that a connection needs so that it counts from the last packet that was carried, in whole seconds; `None` if it has a
+/// longer one, or is in another state, which has another timeout.
+fn wanted(idle: &WeirIdle, entry: &Entry, hz: u32) -> Option<u32> {
+    let left = entry.timeout_s?;
+    let is_same = match idle.flow.protocol as u8 {
+        TCP => entry.state == Some(ESTABLISHED),
+        // UDP without an answer is another connection, if the entry's had one.
+        _ => idle.one_way != 0 || entry.status.has(Status::SEEN_REPLY),
+    };
+    // The kernel refuses to change a fixed one.
+    let is_fixed = entry.status.has(Status::FIXED_TIMEOUT);
+    let wanted = idle.timeout.saturating_sub(idle.idle).checked_div(hz)?;
+    (is_same && !is_fixed && wanted > left).then_some(wanted)
+}
+
+/// Renews conntrack's timeout of a flow that was carried and is idle now, by ctnetlink.
+pub(crate) fn keep_idle(conntrack: &mut Conntrack, idle: &WeirIdle, hz: u32) -> Result<()> {
+    if let Some(entry) = conntrack.get(&tuple(&idle.flow))?
+        && let Some(seconds) = wanted(idle, &entry, hz)
+    {
+        conntrack.set_timeout(&entry, seconds)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_bpf::Plain;
+
+    use super::*;
+    use crate::shared::WeirDirection;
+
+    fn udp_or_tcp(protocol: u8) -> (Tuple, Tuple) {
+        let inside = Tuple { protocol, source_port: 4000, destination_port: 443, ..Tuple::default() };
+        (inside, Tuple { source_port: 443, destination_port: 1025, ..inside })
+    }
+
+    fn entry(protocol: u8, status: Status) -> Entry {
+        let (original, reply) = udp_or_tcp(protocol);
+        Entry {
+            original,
+            reply,
+            status,
+            timeout_s: Some(120),
+            state: (protocol == TCP).then_some(ESTABLISHED),
+            ..Entry::default()
+        }
+    }
+
+    #[test]
+    fn only_what_conntrack_has_decided_for_good_is_learnt() {
+        let (flow, answer) = udp_or_tcp(TCP);
+        let known = entry(TCP, Status::ASSURED);
+        let of = |entry: Entry| judged(&flow, &answer, Some(&entry));
+        assert_eq!(of(known), Lesson::Learnt);
+        assert_eq!(judged(&answer, &flow, Some(&known)), Lesson::Learnt, "the other direction");
+        assert_eq!(judged(&flow, &answer, None), Lesson::NoConnection);
+        assert_eq!(judged(&flow, &flow, Some(&known)), Lesson::OtherPacket);
+        assert_eq!(of(Entry { zone: 1, ..known }), Lesson::OtherPacket);
+        assert_eq!(of(Entry { status: Status(0), ..known }), Lesson::NotEstablished);
+        assert_eq!(of(Entry { state: Some(4), ..known }), Lesson::NotEstablished);
+        assert_eq!(of(Entry { timeout_s: Some(0), ..known }), Lesson::ShortLived);
+        for special in SPECIAL {
+            let status = Status(Status::ASSURED.0 | special.0);
+            assert_eq!(of(Entry { status, ..known }), Lesson::Special, "{special:?}");
+        }
+        assert_eq!(of(Entry { status: Status::DYING, ..known }), Lesson::Unsettled);
+        let (flow, answer) = udp_or_tcp(17);
+        assert_eq!(judged(&flow, &answer, Some(&entry(17, Status(0)))), Lesson::Learnt, "one way");
+    }
+
+    #[test]
+    fn a_timeout_is_only_ever_made_longer_and_in_its_own_state() {
+        let idle = |protocol: u16, one_way| WeirIdle {
+            flow: WeirDirection { protocol, ..WeirDirection::zeroed() },
+            timeout: 1000,
+            idle: 250,
+            one_way,
+        };
+        let left = |seconds, entry: Entry| Entry { timeout_s: Some(seconds), ..entry };
+        let of = |idle: &WeirIdle, entry: Entry| wanted(idle, &entry, 10);
+        let (tcp, udp) = (entry(TCP, Status::ASSURED), entry(17, Status::SEEN_REPLY));
+        assert_eq!(of(&idle(6, 0), left(74, tcp)), Some(75));
+        assert_eq!(of(&idle(6, 0), left(75, tcp)), None);
+        assert_eq!(of(&idle(6, 0), Entry { state: Some(5), ..left(10, tcp) }), None);
+        assert_eq!(of(&idle(17, 0), left(10, udp)), Some(75));
+        assert_eq!(of(&idle(17, 0), left(10, entry(17, Status(0)))), None, "another connection");
+        assert_eq!(of(&idle(17, 1), left(10, entry(17, Status(0)))), Some(75));
+        let fixed = Entry { status: Status::FIXED_TIMEOUT, ..left(10, tcp) };
+        assert_eq!(of(&idle(6, 0), fixed), None);
+        assert_eq!(wanted(&idle(6, 0), &left(1, tcp), 0), None);
+        assert_eq!(of(&WeirIdle { idle: 2000, ..idle(6, 0) }, left(0, tcp)), None);
+    }
+}
