@@ -289,11 +289,11 @@ fn root_tune_offers_it_where_this_host_may_use_it_and_does_not_apply_it() {
 }
 
 #[test]
-fn root_without_tcx_it_says_so_and_what_a_killed_process_leaves_is_found() {
+fn root_on_an_older_kernel_it_says_so_and_what_a_killed_process_leaves_is_found() {
     let Some(gateway) = Gateway::new() else { return };
     let run = |args: &[&str], code| {
         let mut command = gateway.weir(args);
-        command.env("WEIR_TEST_WITHOUT_TCX", "1");
+        command.env("WEIR_TEST_WITHOUT_TCX", "1").env("WEIR_TEST_WITHOUT_CONNTRACK_FUNCTIONS", "1");
         gateway.world.run(command).expect(code)
     };
     let filters = || {
@@ -301,12 +301,15 @@ fn root_without_tcx_it_says_so_and_what_a_killed_process_leaves_is_found() {
             "for i in in0 out0 in2; do tc filter show dev $i ingress; tc filter show dev $i egress; done";
         gateway.world.sh(script)
     };
+    assert!(run(&["plan"], 0).stdout.contains("lacks conntrack's functions for BPF"));
     run(&["apply"], 0);
     run(&["confirm"], 0);
     gateway.carries(100, 100);
     let now = gateway.json("status", &[]);
     assert_eq!(now["now"]["attached_by"], "clsact", "{now:#}");
-    assert!(run(&["status"], 0).stdout.contains("attached by clsact"));
+    assert_eq!(now["now"]["learns"], "by-netlink", "{now:#}");
+    let page = run(&["status"], 0).stdout;
+    assert!(page.contains("attached by clsact") && page.contains("learns by ctnetlink"), "{page}");
     gateway.kill(&["fastpath hold"]);
     until("the process is gone", PATIENCE, || gateway.processes("fastpath hold").is_empty().then_some(()));
     gateway.world.sh("ip netns exec inside python3 datagrams 20");

@@ -130,12 +130,14 @@ static __always_inline enum weir_reason take(struct arrived *p, int words, struc
 	p->is_candidate = true;
 	if ((state ^ generation_bits()) >> WEIR_GENERATION_SHIFT)
 		return WEIR_STALE;
-	if (is_past(t->way.due)) {
+	if (!t->way.timeout) {
 		// It waits for the resident process: half a second later it is asked again.
-		if (!t->way.timeout && !is_past(t->way.due + control.hz / 2))
+		if (!is_past(t->way.due + control.hz / 2))
 			p->is_candidate = false;
-		return WEIR_DUE;
+		return WEIR_UNKNOWN;
 	}
+	if (is_past(t->way.due))
+		return WEIR_DUE;
 	// Beyond a half of the sequence space, conntrack would take a reset for an old one.
 	if (!p->udp && (__u8)((__u8)(p->progress >> 24) - t->way.progress + 64) >= 128) {
 		p->is_far = true;

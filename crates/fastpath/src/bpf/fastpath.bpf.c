@@ -327,7 +327,7 @@ static __always_inline enum weir_reason show(struct __sk_buff *skb, const struct
 	copy(ends.source, d->source, words);
 	copy(ends.destination, d->destination, words);
 	way = find(hash_of(&ends, udp, words), &ends, udp, words, &state);
-	if (!way)
+	if (!way || !way->timeout)
 		return !udp && is_barred(&ends, words) ? WEIR_CONTROL : WEIR_UNKNOWN;
 	w = words_of(way);
 	entry.way = *way;
