@@ -154,6 +154,15 @@ impl Map {
         self.handle.update(key.bytes(), value.bytes(), MapFlags::ANY).map_err(|e| self.failed("write", &e))
     }
 
+    /// Takes an entry out, and returns its value; `None` if it is gone already. Of hash tables (Linux 5.14).
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn take<K: Plain, V: Plain>(&self, key: &K) -> Result<Option<V>> {
+        let value = self.handle.lookup_and_delete(key.bytes()).map_err(|e| self.failed("read", &e))?;
+        Ok(value.map(|bytes| V::from_bytes(&bytes)))
+    }
+
     /// Takes an entry out; one that is gone already is no error.
     ///
     /// # Errors

@@ -19,6 +19,7 @@ mod render;
 mod side;
 mod table;
 mod udp;
+mod untracked;
 mod watch;
 
 #[cfg(test)]
@@ -34,6 +35,7 @@ pub use reading::{Flow, FlowState, NotTracked, Reading};
 pub use render::render;
 pub use side::{BusierLimit, RoundTrips, Side, end_of_bucket};
 pub use udp::{Dns, Udp, UdpFlow, UdpKind, UdpSide, UdpState};
+pub use untracked::{Estimate, Untracked, UntrackedFlow, UntrackedNetwork};
 pub use watch::{MOST_FLOWS, Options, Watch};
 
 /// Structs and constants that the program in the kernel and this driver share.

@@ -118,7 +118,7 @@ impl Grouping {
         }
     }
 
-    fn key_of(&self, address: IpAddr) -> Key {
+    pub(crate) fn key_of(&self, address: IpAddr) -> Key {
         let number = self.names.as_ref().and_then(|names| names.number_of(address));
         let length = if address.is_ipv4() { self.prefix4 } else { self.prefix6 };
         number.map_or_else(|| Key::Prefix(masked(address, length), length), Key::Named)

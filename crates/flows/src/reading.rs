@@ -13,6 +13,7 @@ use crate::shared::{self, WeirFlow};
 use crate::side::{Side, SideSum};
 use crate::table::{ends, has_ended, is};
 use crate::udp::UdpFlow;
+use crate::untracked::Untracked;
 
 /// How long a SYN may be without an answer before it counts as unanswered, ns: three times the first time-out of RFC 6298.
 const PATIENCE_NS: u64 = 3_000_000_000;
@@ -49,6 +50,8 @@ pub struct Reading {
     pub udp_flows_over: u64,
     /// Packets that were not tracked.
     pub not_tracked: NotTracked,
+    /// The traffic of those packets by flow and network.
+    pub untracked: Untracked,
     /// Sums over all networks.
     pub all: Network,
     /// Networks with flows since the beginning.

@@ -11,6 +11,7 @@ use crate::icmp::IcmpReporter;
 use crate::networks::Network;
 use crate::reading::{Flow, FlowState, Reading};
 use crate::side::{BusierLimit, Side};
+use crate::untracked::{Estimate, UntrackedFlow, UntrackedNetwork};
 
 const LEGEND: &str = "RTT: the smallest round trip between here and the client (c) or the server (s). From, to: the share of segments \
                       lost between here and that side. Limit: who keeps the side that sent more (> the client, < the server) from sending faster, and \
@@ -125,6 +126,21 @@ fn icmp_errors(page: &mut Page, reading: &Reading) {
     }
 }
 
+/// The largest flows and networks among what was not tracked.
+fn untracked(page: &mut Page, reading: &Reading, width: usize) {
+    const MOST: usize = 10;
+    let size = |size: Estimate| units::quantity(Unit::Bytes, size.bytes, Some((size.low, size.high)));
+    let flow = |flow: &UntrackedFlow| vec![flow.words(), size(flow.size)];
+    let flows = reading.untracked.flows.iter().take(MOST).map(flow).collect();
+    fitted(page, &["flow that is not tracked", "bytes, about"], flows, width);
+    let network = |network: &UntrackedNetwork| {
+        let name = network.network.clone().unwrap_or_else(|| "(others)".to_owned());
+        vec![name, size(network.from), size(network.to)]
+    };
+    let networks = reading.untracked.networks.iter().take(MOST).map(network).collect();
+    fitted(page, &["network, not tracked", "bytes from it, about", "bytes to it, about"], networks, width);
+}
+
 /// One line on each thing beyond the tables, where there was any.
 fn remarks(reading: &Reading) -> Vec<(String, Option<Tone>)> {
     let (client, server) = (&reading.all.client_side, &reading.all.server_side);
@@ -203,6 +219,7 @@ pub fn render(reading: &Reading, terminal: Terminal) -> String {
         udp::tables(&mut page, reading, width);
         icmp_errors(&mut page, reading);
     }
+    untracked(&mut page, reading, terminal.width());
     let lines = remarks(reading);
     if !lines.is_empty() {
         page.gap();

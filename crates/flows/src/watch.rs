@@ -20,6 +20,7 @@ use crate::reading::{Flow, NotTracked, Reading};
 use crate::shared::{WeirConfig, WeirFlow, WeirUdpFlow};
 use crate::table::{Contents, Table, Tracked};
 use crate::udp::UdpFlow;
+use crate::untracked::Notes;
 use crate::{Error, Result, interfaces};
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/flows.bpf.z"));
@@ -61,6 +62,7 @@ impl Default for Options {
 #[derive(Debug)]
 pub struct Watch {
     table: Table,
+    notes: Notes,
     budget: Budget,
     options: Options,
     interfaces: BTreeMap<u32, String>,
@@ -144,6 +146,7 @@ impl Watch {
         }
         Ok(Watch {
             table,
+            notes: Notes::new(&object)?,
             budget: Budget::new(options.budget, options.share, now_ns()),
             options,
             interfaces,
@@ -212,6 +215,7 @@ impl Watch {
     pub fn read_top(&mut self, networks: usize, flows: usize) -> Result<Reading> {
         let time = now_ns();
         let mut contents = self.table.read(time)?;
+        self.notes.read(&self.options.grouping)?;
         let packets = NotTracked::of(&contents.verdicts).packets();
         if self.budget.look(&self.program()?, time, packets) {
             self.table.set_share(self.budget.share());
@@ -244,6 +248,7 @@ impl Watch {
             udp_flows_now: contents.udp.all.len() as u64,
             udp_flows_over: self.past_udp_flows,
             not_tracked: NotTracked::of(&contents.verdicts),
+            untracked: self.notes.report(grouping, networks, flows),
             all: all.report(None),
             networks_in_all: sums.len() as u64,
             networks: sums.iter().take(networks).map(|(key, sum)| sum.report(grouping.name(*key))).collect(),

@@ -47,6 +47,7 @@ struct {
 #include "datagrams.h"
 #include "udp.h"
 #include "icmp.h"
+#include "notes.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
@@ -123,6 +124,8 @@ int flows_in(struct __sk_buff *skb)
 	if (mine) {
 		mine->packets++;
 		mine->bytes += skb->len;
+		if (is_noted(at) && mine->bytes >= mine->next)
+			note(skb, mine);
 	}
 	// TCX_NEXT: the packet goes on as without us.
 	return TC_ACT_UNSPEC;

@@ -75,4 +75,12 @@ struct weir_count {
 	__u64 packets;
 	// As the kernel counts them: with the header of the link.
 	__u64 bytes;
+	// Number of bytes at which the next packet is noted (WEIR_NOTE_BYTES).
+	__u64 next;
 };
+
+// Bytes of packets that are not tracked between two that are noted: drawn between a half of this and one and a half, so that packets
+// which take turns are noted alike. A packet that is noted stands for so many bytes.
+#define WEIR_NOTE_BYTES 65536
+// Directions that are noted between two readings, at most. Beyond that, the one that was noted least recently is forgotten.
+#define WEIR_NOTES 4096
