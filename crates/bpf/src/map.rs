@@ -154,7 +154,7 @@ impl Map {
         self.handle.update(key.bytes(), value.bytes(), MapFlags::ANY).map_err(|e| self.failed("write", &e))
     }
 
-    /// Takes an entry out, and returns its value; `None` if it is gone already. Of hash tables (Linux 5.14).
+    /// Takes an entry out, and returns its value; `None` if it is gone already. Hash tables alone can do it (Linux 5.14).
     ///
     /// # Errors
     /// If the kernel refuses.

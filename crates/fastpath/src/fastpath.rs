@@ -308,7 +308,7 @@ impl Fastpath {
         Ok(())
     }
 
-    /// Who asks conntrack about a flow.
+    /// The part that asks conntrack about a flow.
     pub fn learns(&self) -> Learns {
         self.learns
     }

@@ -13,7 +13,7 @@
 //! - Changes of routes, rules, neighbours and interfaces make every entry stale: its next packet takes the kernel's way.
 //! - The programs carry packets only as long as the resident process ([`Keeper`]) renews its lease, 2 s at most. Dead means slow.
 //!
-//! Where the kernel lacks conntrack's functions for BPF (Linux 5.18), the resident process asks conntrack by ctnetlink ([`Learns`]).
+//! If the kernel lacks conntrack's functions for BPF (Linux 5.18), the resident process asks conntrack by ctnetlink ([`Learns`]).
 //! IPv6 needs a kernel that knows BPF_F_IPV6 (6.16, and stable series with the correction). Before Linux 6.6 there is no TCX, and the
 //! programs are attached by clsact: they outlive their process then, without a lease, until [`remove_leftovers`].
 

@@ -32,7 +32,7 @@ pub struct Options {
     pub xdp: Xdp,
 }
 
-/// Who asks conntrack about a flow.
+/// The part that asks conntrack about a flow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Learns {

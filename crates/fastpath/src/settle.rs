@@ -22,7 +22,7 @@ const SPECIAL: [Status; 6] = [
     Status::NAT_CLASH,
 ];
 
-/// What the entry of conntrack means for a packet that came in as `flow` and will be answered as `answer`.
+/// The meaning of conntrack's entry for a packet that came in as `flow` and will be answered as `answer`.
 fn judged(flow: &Tuple, answer: &Tuple, entry: Option<&Entry>) -> Lesson {
     let Some(entry) = entry else { return Lesson::NoConnection };
     let is_it = [(entry.original, entry.reply), (entry.reply, entry.original)].contains(&(*flow, *answer));

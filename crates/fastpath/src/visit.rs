@@ -83,7 +83,7 @@ pub struct Now {
     /// How they are attached. A process of an earlier version does not tell: it knows TCX only.
     #[serde(default)]
     pub attached_by: AttachedBy,
-    /// Who asks conntrack about a flow. A process of an earlier version does not tell: there the programs do.
+    /// The part that asks conntrack about a flow. A process of an earlier version does not tell: there the programs do.
     #[serde(default)]
     pub learns: Learns,
     /// True while everything takes the kernel's way at the user's wish.

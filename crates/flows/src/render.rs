@@ -207,7 +207,12 @@ pub fn render(reading: &Reading, terminal: Terminal) -> String {
     ));
     page.line(LEGEND, 1, Some(Tone::Faint));
     if reading.networks_in_all == 0 {
-        page.line("no packet of TCP or UDP has passed", 1, None);
+        let nothing = reading.untracked.all.bytes == 0.0;
+        page.line(
+            if nothing { "no packet of TCP or UDP has passed" } else { "no flow was followed" },
+            1,
+            None,
+        );
     } else {
         let width = terminal.width();
         let wide = width >= WIDE;
@@ -292,6 +297,24 @@ mod tests {
             assert_eq!(page.contains("> sender 100 %"), width >= MEDIUM, "{width}:\n{page}");
             assert!(page.contains("1.2") && page.contains("4.3"), "{page}");
         }
+    }
+
+    #[test]
+    fn what_is_not_tracked_has_tables_of_its_own() {
+        let end = |text: &str| text.parse().unwrap();
+        let size = Estimate { bytes: 3e9, low: 2.9e9, high: 3.1e9 };
+        let mut reading = Reading { interfaces: vec!["eth0".into()], ..Reading::empty() };
+        let terminal = Terminal { width: 80, color: false };
+        assert!(render(&reading, terminal).contains("no packet of TCP or UDP has passed"));
+        reading.untracked.all = size;
+        let (source, destination) = (end("[2001:2::1]:0"), end("[2001:2::2]:0"));
+        reading.untracked.flows = vec![UntrackedFlow { protocol: 50, source, destination, size }];
+        reading.untracked.networks = vec![UntrackedNetwork { network: None, from: size, to: size }];
+        let page = render(&reading, terminal);
+        assert!(page.contains("no flow was followed"), "{page}");
+        assert!(page.contains("2001:2::1 > 2001:2::2 protocol 50"), "{page}");
+        assert!(page.contains("(others)") && page.contains("2.79 GiB"), "{page}");
+        assert!(page.lines().all(|line| line.width() <= 80), "{page}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Traffic of flows that are not tracked: outside of the sample, without room, or neither TCP nor UDP. Of each 64 KiB one packet is noted
+//! Traffic of flows that are not tracked: outside of the sample, without room, or neither TCP nor UDP. One packet of each 64 KiB is noted
 //! with its ends, so that large flows and networks are known by their bytes, within bounds.
 
 use std::cmp::Reverse;
@@ -34,7 +34,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Of so many packets that were noted. The interval is that of a Poisson distribution, whose square root has a standard deviation of
+    /// For so many packets that were noted. The interval is that of a Poisson distribution, whose square root has a standard deviation of
     /// a half (Anscombe, Biometrika 1948); places drawn as here vary less.
     fn of(notes: u64) -> Self {
         const HALF_WIDTH: f64 = 0.98;
@@ -86,7 +86,7 @@ pub struct UntrackedNetwork {
 /// All of it since the beginning, the most bytes first.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Untracked {
-    /// Of all.
+    /// The sum.
     pub all: Estimate,
     /// Directions of flows. Small ones are left out.
     pub flows: Vec<UntrackedFlow>,
@@ -97,7 +97,7 @@ pub struct Untracked {
 /// A direction: protocol, source, destination.
 type Ends = (u8, SocketAddr, SocketAddr);
 
-/// What was noted since the beginning.
+/// All that was noted since the beginning.
 #[derive(Debug)]
 pub(crate) struct Notes {
     map: Map,

@@ -8,7 +8,7 @@ use weir_flows::{Estimate, Options, Reading};
 use weir_sys::privilege::test_needs_root;
 use world::PathWorld;
 
-/// Of IP and UDP, and of Ethernet, as the kernel counts bytes.
+/// Headers of Ethernet, IP and UDP: the kernel counts their bytes, too.
 const HEADERS: [u64; 2] = [42, 62];
 const PAYLOAD: usize = 1400;
 

@@ -11,7 +11,7 @@ struct taken {
 	__be32 ports;
 };
 
-// What the flow of a counter has to lose: one that had its turn, and could not be learnt, has little.
+// How much the flow of a counter has to lose: one that had its turn, and could not be learnt, has little.
 static __always_inline __u32 worth(__u16 turn)
 {
 	__u32 count = turn & WEIR_TURN_MASK;

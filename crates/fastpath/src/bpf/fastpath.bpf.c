@@ -100,7 +100,7 @@ int fastpath_in(struct __sk_buff *skb)
 	// The kernel asks its IPsec policy about what was decrypted, and entries know nothing of that.
 	if (p->is_candidate && was_decrypted(skb))
 		p->is_candidate = false;
-	// Where conntrack cannot be asked, each packet tells whose the ports are with which it leaves.
+	// Each packet tells whose the ports are with which it leaves, if conntrack cannot be asked.
 	if (p->is_candidate || (config.asks_resident && p->words && at != WEIR_CARRIED)) {
 		kept = candidate(p->mark);
 		if (kept)

@@ -5,8 +5,8 @@
 // Entries of one bucket. An entry is found in the bucket of its hash or nowhere.
 #define WEIR_WAYS 4
 
-// Unknown flows of a bucket whose packets are counted at a time. Where there are as many new flows as buckets, 26 % of them wait for a
-// counter; with a single one it would be 63 % (Poisson).
+// Unknown flows of a bucket whose packets are counted at a time. With as many new flows as buckets, 26 % of them wait for a counter; with
+// a single one it would be 63 % (Poisson).
 #define WEIR_TURNS 2
 // The bits of a counter that count.
 #define WEIR_TURN_MASK 0x3ff
@@ -309,7 +309,7 @@ struct weir_proposal {
 	__u32 zero;
 };
 
-// What conntrack says.
+// The answer of conntrack to a proposal.
 struct weir_settlement {
 	// As in the proposal.
 	struct weir_direction flow;

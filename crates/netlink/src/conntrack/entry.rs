@@ -123,7 +123,7 @@ impl Status {
     pub const OFFLOAD: Status = Status(1 << 14);
     /// IPS_HW_OFFLOAD: the network card forwards it.
     pub const HARDWARE_OFFLOAD: Status = Status(1 << 15);
-    /// IPS_NAT_CLASH: another connection has the same ports, and answers are told apart by chance.
+    /// IPS_NAT_CLASH: another connection has the same ports, and chance decides whose an answer is.
     pub const NAT_CLASH: Status = Status(1 << 16);
 
     /// True if all bits of `other` are set.
