@@ -125,6 +125,11 @@ static ICMP: Metric = Metric::counter(
     &["meaning"],
     "ICMP errors about tracked flows; `weir flows` shows who sent them.",
 );
+static UNTRACKED: Metric = Metric::counter(
+    "network_untracked_bytes_total",
+    &["network", "direction"],
+    "Bytes of flows that are not tracked, by an estimate from one packet of each 64 KiB; with the header of the link.",
+);
 static LIMITED: Metric = Metric::counter(
     "network_limited_seconds_total",
     &["network", "side", "limit"],
@@ -141,8 +146,8 @@ pub(crate) static GROUP: Group = Group {
     title: "Flows",
     about: "TCP and UDP that pass this host, as `weir flows` shows them, read every 2 s. `side` is `client` or `server`. The \
             first `--networks` networks (50) have series of their own, for as long as weir runs; all others share the label \
-            `other`. Each network has 2 x 55 series, and 42 of QUIC and DNS. Idle connections count as limited by their \
-            application.",
+            `other`. Each network has 2 x 56 series, and 42 of QUIC and DNS. Idle connections count as limited by their \
+            application. A network without tracked flows has no untracked bytes of its own, and `direction` is `from` or `to` it.",
     metrics: &[
         &FLOWS,
         &CAPACITY,
@@ -165,6 +170,7 @@ pub(crate) static GROUP: Group = Group {
         &COUNTERS[12].0,
         &COUNTERS[13].0,
         &LIMITED,
+        &UNTRACKED,
         &ROUND_TRIPS,
         &ICMP,
         &udp::FLOWS,
@@ -237,7 +243,26 @@ pub fn flows(page: &mut Page, reading: &Reading, names: &mut Names) {
     udp::write(page, reading, (&rows, &sides), names);
     counters(page, &COUNTERS, &sides, names);
     limited(page, &sides, names);
+    untracked(page, reading, names);
     round_trips(page, &sides);
+}
+
+/// Strangers choose the addresses of what is not tracked, so it makes no series.
+fn untracked(page: &mut Page, reading: &Reading, names: &mut Names) {
+    let mut sums: BTreeMap<String, [f64; 2]> = BTreeMap::new();
+    for network in &reading.untracked.networks {
+        let name = network.network.as_ref().filter(|name| names.named.contains(*name));
+        let sum = sums.entry(name.cloned().unwrap_or_else(|| "other".into())).or_default();
+        *sum = [sum[0] + network.from.bytes, sum[1] + network.to.bytes];
+    }
+    let mut family = page.family(&UNTRACKED);
+    for (network, values) in &sums {
+        for (direction, value) in ["from", "to"].into_iter().zip(values) {
+            // It would fall when a network gets a name of its own.
+            let value = names.grown(&UNTRACKED, network, [direction, ""], *value);
+            family.value(&[network, direction], value);
+        }
+    }
 }
 
 fn counters(page: &mut Page, counters: &'static [Counter], rows: &[SideRow<'_>], names: &mut Names) {
@@ -290,7 +315,7 @@ fn histogram<'a>(times: impl Iterator<Item = &'a RoundTrips> + Clone) -> (Vec<(f
 
 #[cfg(test)]
 mod tests {
-    use weir_flows::{IcmpMeaning, IcmpReporter};
+    use weir_flows::{Estimate, IcmpMeaning, IcmpReporter, UntrackedNetwork};
 
     use super::*;
 
@@ -335,6 +360,29 @@ mod tests {
         has(&page, &format!("{} 2", series("+Inf")));
         has(&page, "weir_network_round_trip_seconds_sum{network=\"198.18.1.0/24\",side=\"server\"} 0.00008");
         has(&page, "weir_network_round_trip_seconds_count{network=\"198.18.1.0/24\",side=\"server\"} 2");
+    }
+
+    #[test]
+    fn untracked_bytes_belong_to_networks_that_have_series_already() {
+        let size = |bytes| Estimate { bytes, low: 0.0, high: 2.0 * bytes };
+        let stranger = |name: Option<&str>| UntrackedNetwork {
+            network: name.map(str::to_owned),
+            from: size(65_536.0),
+            to: size(0.0),
+        };
+        let mut one = reading(&["a"]);
+        one.untracked.networks = vec![stranger(Some("a")), stranger(Some("b")), stranger(None)];
+        let mut names = Names::new(10);
+        let shown = page(&one, &mut names);
+        has(&shown, "weir_network_untracked_bytes_total{network=\"a\",direction=\"from\"} 65536");
+        has(&shown, "weir_network_untracked_bytes_total{network=\"a\",direction=\"to\"} 0");
+        has(&shown, "weir_network_untracked_bytes_total{network=\"other\",direction=\"from\"} 131072");
+        // A network that has flows from now on takes its bytes along, and no counter falls.
+        let mut two = Reading { untracked: one.untracked, ..reading(&["a", "b"]) };
+        two.untracked.networks[1].from = size(131_072.0);
+        let shown = page(&two, &mut names);
+        has(&shown, "weir_network_untracked_bytes_total{network=\"b\",direction=\"from\"} 131072");
+        has(&shown, "weir_network_untracked_bytes_total{network=\"other\",direction=\"from\"} 131072");
     }
 
     #[test]

@@ -187,6 +187,7 @@ int fastpath_out(struct __sk_buff *skb)
 		tos = ip->tos;
 		purge(skb, &leaving, udp, mark, flags, 1);
 		learn(skb, &leaving, udp, mark, hops, tos, 1);
+		has_left(mark);
 	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
 		struct ipv6hdr *ip = data + ETH_HLEN;
 		__be32 *ports = (void *)(ip + 1);
@@ -208,6 +209,7 @@ int fastpath_out(struct __sk_buff *skb)
 		tos = bpf_ntohl(*(__be32 *)ip) >> 20;
 		purge(skb, &leaving, udp, mark, flags, 4);
 		learn(skb, &leaving, udp, mark, hops, tos, 4);
+		has_left(mark);
 	}
 	return TC_ACT_UNSPEC;
 }

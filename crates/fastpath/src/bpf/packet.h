@@ -60,6 +60,15 @@ static __always_inline struct arrived *candidate(__u32 mark)
 	return bpf_map_lookup_elem(&candidates, &at);
 }
 
+// A packet with that mark has left: a later one that came in on another core must not be taken for it.
+static __always_inline void has_left(__u32 mark)
+{
+	struct arrived *p = config.asks_resident ? candidate(mark) : NULL;
+
+	if (p && p->mark == mark)
+		p->words = 0;
+}
+
 struct udp_head {
 	__be32 ports;
 	__be16 length;
