@@ -35,6 +35,8 @@ fn judged(flow: &Tuple, answer: &Tuple, entry: Option<&Entry>) -> Lesson {
         Lesson::Special
     } else if flow.protocol == TCP && (!has(Status::ASSURED) || entry.state != Some(ESTABLISHED)) {
         Lesson::NotEstablished
+    } else if flow.protocol == TCP && !entry.liberal {
+        Lesson::Checked
     } else if entry.timeout_s.unwrap_or(0) < 1 {
         Lesson::ShortLived
     } else {
@@ -42,13 +44,20 @@ fn judged(flow: &Tuple, answer: &Tuple, entry: Option<&Entry>) -> Lesson {
     }
 }
 
+/// Whether conntrack must not check the connection's window any more, or must forget an acknowledgement that is too old to compare with.
+fn is_to_be_loosened(lesson: Lesson, protocol: u8, proposal: &WeirProposal) -> bool {
+    lesson == Lesson::Checked || (lesson == Lesson::Learnt && protocol == TCP && proposal.is_far != 0)
+}
+
 /// Asks conntrack about an entry, and tells the programs.
 pub(crate) fn settle(fastpath: &Fastpath, conntrack: &mut Conntrack, proposal: &WeirProposal) -> Result<()> {
     let answer = tuple(&proposal.answer);
     let entry = conntrack.get(&answer)?;
     let mut lesson = judged(&tuple(&proposal.flow), &answer, entry.as_ref());
-    // Also if its window is loose already: the last acknowledgement that conntrack saw must be forgotten.
-    if let (Lesson::Learnt, TCP, Some(entry)) = (lesson, answer.protocol, &entry)
+    // As where programs ask (`learn`): a connection whose window was just loosened is not carried before conntrack has seen another packet,
+    // and knows its last acknowledgement again. Without one, any reset would close it for conntrack.
+    if let Some(entry) = &entry
+        && is_to_be_loosened(lesson, answer.protocol, proposal)
         && !conntrack.be_liberal(entry)?
     {
         lesson = Lesson::NoConnection;
@@ -109,6 +118,7 @@ mod tests {
             status,
             timeout_s: Some(120),
             state: (protocol == TCP).then_some(ESTABLISHED),
+            liberal: protocol == TCP,
             ..Entry::default()
         }
     }
@@ -125,6 +135,7 @@ mod tests {
         assert_eq!(of(Entry { zone: 1, ..known }), Lesson::OtherPacket);
         assert_eq!(of(Entry { status: Status(0), ..known }), Lesson::NotEstablished);
         assert_eq!(of(Entry { state: Some(4), ..known }), Lesson::NotEstablished);
+        assert_eq!(of(Entry { liberal: false, ..known }), Lesson::Checked);
         assert_eq!(of(Entry { timeout_s: Some(0), ..known }), Lesson::ShortLived);
         for special in SPECIAL {
             let status = Status(Status::ASSURED.0 | special.0);
@@ -133,6 +144,15 @@ mod tests {
         assert_eq!(of(Entry { status: Status::DYING, ..known }), Lesson::Unsettled);
         let (flow, answer) = udp_or_tcp(17);
         assert_eq!(judged(&flow, &answer, Some(&entry(17, Status(0)))), Lesson::Learnt, "one way");
+    }
+
+    #[test]
+    fn a_window_is_loosened_once_and_again_when_it_is_far_behind() {
+        let proposal = |is_far| WeirProposal { is_far, ..WeirProposal::zeroed() };
+        let of = |lesson, protocol, is_far| is_to_be_loosened(lesson, protocol, &proposal(is_far));
+        assert!(of(Lesson::Checked, TCP, 0) && of(Lesson::Learnt, TCP, 1));
+        assert!(!of(Lesson::Learnt, TCP, 0) && !of(Lesson::Learnt, 17, 1));
+        assert!(!of(Lesson::NotEstablished, TCP, 1) && !of(Lesson::NoConnection, TCP, 1));
     }
 
     #[test]

@@ -59,7 +59,7 @@ static __always_inline enum weir_reason arrive(struct __sk_buff *skb, struct arr
 	// Both headers without options.
 	pull(skb, ETH_HLEN + sizeof(struct tcp_head) + (v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)), &data, &end);
 	p->came_by = skb->ifindex;
-	reason = v4 ? read4(x, p, data + ETH_HLEN, end, true) : read6(x, p, data + ETH_HLEN, end, true);
+	reason = v4 ? read4(x, p, data + ETH_HLEN, end) : read6(x, p, data + ETH_HLEN, end);
 	if (reason == WEIR_CONTROL) {
 		if (v4)
 			control_flow(p, 1);
@@ -82,6 +82,18 @@ static __always_inline bool was_decrypted(struct __sk_buff *skb)
 	return bpf_core_type_exists(struct xfrm_state) && !bpf_skb_get_xfrm_state(skb, 0, &state, sizeof(state), 0);
 }
 
+// The mark by which a packet whose headers were read is known when it leaves and may teach its flow.
+static __always_inline __u32 mark_of_arrived(struct __sk_buff *skb, __u8 words, bool udp)
+{
+	void *net = (void *)(long)skb->data + ETH_HLEN, *end = (void *)(long)skb->data_end;
+	struct ipv6hdr *ip6 = net;
+	struct iphdr *ip4 = net;
+
+	if (words == 4)
+		return (void *)(ip6 + 1) <= end ? mark_of(marked6(ip6), udp, ip6 + 1, end) : 0;
+	return (void *)(ip4 + 1) <= end ? mark_of(marked4(ip4), udp, ip4 + 1, end) : 0;
+}
+
 // The single way out: the packet is counted, and goes where its reason says.
 SEC("tc")
 int fastpath_in(struct __sk_buff *skb)
@@ -102,6 +114,7 @@ int fastpath_in(struct __sk_buff *skb)
 		p->is_candidate = false;
 	// Each packet tells whose the ports are with which it leaves, if conntrack cannot be asked.
 	if (p->is_candidate || (config.asks_resident && p->words && at != WEIR_CARRIED)) {
+		p->mark = mark_of_arrived(skb, p->words, p->udp);
 		kept = candidate(p->mark);
 		if (kept)
 			*kept = *p;

@@ -71,7 +71,7 @@ static __always_inline void propose(const struct arrived *p, const struct ends *
 	write_direction(&proposal->flow, &p->ends, p->udp, words);
 	write_direction(&proposal->answer, &answer, p->udp, words);
 	proposal->state = state;
-	proposal->zero = 0;
+	proposal->is_far = p->is_far;
 	bpf_ringbuf_submit(proposal, 0);
 }
 

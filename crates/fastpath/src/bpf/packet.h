@@ -137,8 +137,7 @@ static __always_inline __u32 marked6(const struct ipv6hdr *ip)
 	return ip->payload_len;
 }
 
-// `teaches`: it gets a mark, by which it is known when it leaves and may teach its flow.
-static __always_inline enum weir_reason read4(struct extent x, struct arrived *p, void *net, void *end, bool teaches)
+static __always_inline enum weir_reason read4(struct extent x, struct arrived *p, void *net, void *end)
 {
 	__u32 length, room = x.bytes - ETH_HLEN;
 	struct iphdr *ip = net;
@@ -160,12 +159,10 @@ static __always_inline enum weir_reason read4(struct extent x, struct arrived *p
 	p->tos = ip->tos;
 	p->ends.source[0] = ip->saddr;
 	p->ends.destination[0] = ip->daddr;
-	if (teaches)
-		p->mark = mark_of(marked4(ip), p->udp, ip + 1, end);
 	return read_transport(p, ip + 1, end, x.segment, sizeof(*ip), length - sizeof(*ip));
 }
 
-static __always_inline enum weir_reason read6(struct extent x, struct arrived *p, void *net, void *end, bool teaches)
+static __always_inline enum weir_reason read6(struct extent x, struct arrived *p, void *net, void *end)
 {
 	__u32 length, room = x.bytes - ETH_HLEN;
 	struct ipv6hdr *ip = net;
@@ -187,7 +184,5 @@ static __always_inline enum weir_reason read6(struct extent x, struct arrived *p
 	p->tos = bpf_ntohl(*(__be32 *)ip) >> 20;
 	copy(p->ends.source, (void *)&ip->saddr, 4);
 	copy(p->ends.destination, (void *)&ip->daddr, 4);
-	if (teaches)
-		p->mark = mark_of(marked6(ip), p->udp, ip + 1, end);
 	return read_transport(p, ip + 1, end, x.segment, sizeof(*ip), length - sizeof(*ip));
 }

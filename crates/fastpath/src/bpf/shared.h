@@ -305,8 +305,8 @@ struct weir_proposal {
 	struct weir_direction answer;
 	// State of the entry: it is another one if that has changed.
 	__u32 state;
-	// 0.
-	__u32 zero;
+	// 1: conntrack saw the last packet of the flow a quarter of the sequence space ago.
+	__u32 is_far;
 };
 
 // The answer of conntrack to a proposal.

@@ -78,7 +78,7 @@ static __always_inline enum weir_reason arrive_by_xdp(struct xdp_md *ctx, struct
 		return WEIR_NOT_BY_XDP;
 	if (*(__u32 *)data != port->mac || *(__u16 *)(data + sizeof(port->mac)) != port->mac_end)
 		return WEIR_NOT_PLAIN;
-	reason = v4 ? read4(x, p, data + ETH_HLEN, end, false) : read6(x, p, data + ETH_HLEN, end, false);
+	reason = v4 ? read4(x, p, data + ETH_HLEN, end) : read6(x, p, data + ETH_HLEN, end);
 	if (reason != WEIR_CARRIED)
 		return reason;
 	return v4 ? carry_by_xdp(p, data, end, 1, goes_by) : carry_by_xdp(p, data, end, 4, goes_by);

@@ -22,8 +22,8 @@ use packet::{TCP, UDP};
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use side::{Arrival, Arrivals, End, Side};
-use weir_fastpath::{Lesson, Reason, Xdp};
+use side::{Arrival, Arrivals, BY_NETLINK, BY_XDP, EARLY, End, Side};
+use weir_fastpath::{Lesson, Options, Reason, Xdp};
 use weir_sys::privilege::test_needs_root;
 use world::{Inside, until};
 
@@ -51,16 +51,17 @@ struct Run {
 }
 
 impl Run {
-    fn new(ipv6: bool, seed: u64, xdp: Xdp) -> Run {
+    fn new(ipv6: bool, seed: u64, options: Options) -> Run {
+        let xdp = options.xdp;
         let inside = if xdp == Xdp::Off { Inside::Bridge } else { Inside::SingleFrames };
         let mut run = Run {
             plain: Side::new(ipv6, inside, None),
-            fast: Side::new(ipv6, inside, Some(xdp)),
+            fast: Side::new(ipv6, inside, Some(options)),
             random: ChaCha8Rng::seed_from_u64(seed),
             flows: Vec::new(),
             ports: 4000..,
             number: 1,
-            name: format!("seed {seed}, IPv{}, XDP {xdp:?}", if ipv6 { 6 } else { 4 }),
+            name: format!("seed {seed}, IPv{}, {options:?}", if ipv6 { 6 } else { 4 }),
             by_xdp: xdp != Xdp::Off,
             differed: 0,
             arrived: 0,
@@ -229,13 +230,13 @@ fn told(case: &Case, plain: &Arrivals, fast: &Arrivals) -> String {
     text
 }
 
-fn compare(ipv6: bool, xdp: Xdp) {
+fn compare(ipv6: bool, options: Options) {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let began = Instant::now();
     let limit = Duration::from_secs(number("WEIR_FASTPATH_SECONDS").unwrap_or(0));
     let mut seed = number("WEIR_FASTPATH_SEED").unwrap_or(1);
     loop {
-        Run::new(ipv6, seed, xdp).cases();
+        Run::new(ipv6, seed, options).cases();
         seed += 1;
         if began.elapsed() >= limit {
             return;
@@ -246,38 +247,62 @@ fn compare(ipv6: bool, xdp: Xdp) {
 #[test]
 fn root_ipv4_arrives_as_without_the_fast_path() {
     if !test_needs_root() {
-        compare(false, Xdp::Off);
+        compare(false, EARLY);
     }
 }
 
 #[test]
 fn root_ipv6_arrives_as_without_the_fast_path() {
     if !test_needs_root() {
-        compare(true, Xdp::Off);
+        compare(true, EARLY);
     }
 }
 
 #[test]
 fn root_ipv4_arrives_by_xdp_as_without_the_fast_path() {
     if !test_needs_root() {
-        compare(false, Xdp::SingleFrames);
+        compare(false, BY_XDP);
     }
 }
 
 #[test]
 fn root_ipv6_arrives_by_xdp_as_without_the_fast_path() {
     if !test_needs_root() {
-        compare(true, Xdp::SingleFrames);
+        compare(true, BY_XDP);
+    }
+}
+
+#[test]
+fn root_ipv4_learned_by_netlink_arrives_as_without_the_fast_path() {
+    if !test_needs_root() {
+        compare(false, BY_NETLINK);
+    }
+}
+
+#[test]
+fn root_ipv6_learned_by_netlink_arrives_as_without_the_fast_path() {
+    if !test_needs_root() {
+        compare(true, BY_NETLINK);
+    }
+}
+
+#[test]
+fn root_a_flow_that_was_reset_is_carried_again_behind_a_syn_or_in_its_time() {
+    if !test_needs_root() {
+        reset_and_go_on(EARLY);
+    }
+}
+
+#[test]
+fn root_a_flow_learned_by_netlink_is_carried_again_after_a_reset() {
+    if !test_needs_root() {
+        reset_and_go_on(BY_NETLINK);
     }
 }
 
 /// A reset that conntrack takes for one that may be answered leaves the connection established for it (RFC 5961 section 3.2).
-#[test]
-fn root_a_flow_that_was_reset_is_carried_again_behind_a_syn_or_in_its_time() {
-    if test_needs_root() {
-        return;
-    }
-    let mut run = Run::new(false, 1, Xdp::Off);
+fn reset_and_go_on(options: Options) {
+    let mut run = Run::new(false, 1, options);
     let reset = |run: &mut Run| {
         // Not the number that is next, which would close the connection.
         run.flows[0].arrived(End::Server, 1000);

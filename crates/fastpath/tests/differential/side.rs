@@ -17,7 +17,11 @@ use crate::world::{Carried, Inside, NatWorld, PATIENCE, sh};
 
 /// The port that inside hosts call, and the one that the server gets.
 pub(crate) const CALLED: [(u16, u16); 2] = [(5000, 5000), (8000, 5001)];
-const EARLY: Options = Options { connections: 4096, connections6: 4096, packets: 2, ..Options::DEFAULT };
+pub(crate) const EARLY: Options =
+    Options { connections: 4096, connections6: 4096, packets: 2, ..Options::DEFAULT };
+pub(crate) const BY_XDP: Options = Options { xdp: Xdp::SingleFrames, ..EARLY };
+/// As on a kernel without conntrack's functions for BPF.
+pub(crate) const BY_NETLINK: Options = Options { without_functions: true, ..EARLY };
 
 /// An end of the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,12 +72,12 @@ pub(crate) type Arrivals = [Vec<Arrival>; 2];
 
 impl Side {
     /// With the fast path by that; `None`: without it.
-    pub(crate) fn new(ipv6: bool, inside: Inside, fastpath: Option<Xdp>) -> Side {
+    pub(crate) fn new(ipv6: bool, inside: Inside, fastpath: Option<Options>) -> Side {
         let world = NatWorld::with(ipv6, inside);
         prepare(&world, ipv6);
         let inside = Port::new(&world.inside[0], &world.gateway, inside.interface());
         let server = Port::new(&world.server, &world.gateway, "out0");
-        let carried = fastpath.map(|xdp| world.carried(Options { xdp, ..EARLY }));
+        let carried = fastpath.map(|options| world.carried(options));
         Side { world, carried, ipv6, inside, server }
     }
 
