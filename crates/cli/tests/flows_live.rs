@@ -157,6 +157,10 @@ fn root_a_terminal_shows_sorts_filters_and_opens_flows() {
     desk.press("'?'");
     desk.sees("Draw the screen anew");
     desk.press("'?'");
+    // The filter would leave no row.
+    desk.press("Escape");
+    desk.press("7");
+    desk.sees("no flow that is not tracked had 256 KiB");
     desk.press("f");
     desk.sees("FROZEN");
     desk.press("q");

@@ -3,7 +3,7 @@
 use crate::paint::Text;
 
 const KEYS: [(&str, &str); 12] = [
-    ("Tab, 1 to 6", "Show networks, inside hosts, flows of TCP, UDP, DNS, ICMP errors"),
+    ("Tab, 1 to 7", "Networks, inside hosts, TCP, UDP, DNS, ICMP errors, and the rest"),
     ("j k, arrows", "Select a row; also Page up, Page down, Home (g), End (G)"),
     ("Enter", "Show the flows of a network or host, or the details of a flow"),
     ("Esc", "Go back; in the table remove the filter"),
@@ -17,7 +17,7 @@ const KEYS: [(&str, &str); 12] = [
     ("", ""),
 ];
 
-const WORDS: [(&str, &str); 14] = [
+const WORDS: [(&str, &str); 15] = [
     ("rate", "Bits of both directions in the last second"),
     ("RTT c, RTT s", "Smallest round trip between here and the client, the server"),
     ("loss c, loss s", "Share of segments lost between here and that side, both ways"),
@@ -31,6 +31,7 @@ const WORDS: [(&str, &str); 14] = [
     ("silence c, s", "Longest time that the client, the server, sent without an answer"),
     ("half, 95 %", "Within this time came that share of the answers of DNS"),
     ("no answer", "Queries without an answer for 5 s"),
+    ("rest", "Flows that are not tracked: one packet of each 64 KiB is noted"),
     ("sort by loss", "By the lower end of the interval: 1 lost of 2 is not the worst"),
 ];
 

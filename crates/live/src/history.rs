@@ -1,9 +1,12 @@
 //! Rates and losses over time, from the differences between readings.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
 use std::net::SocketAddr;
 
-use weir_flows::{Flow, Network, Reading, Side, UdpFlow};
+use weir_flows::{Flow, Network, Reading, Side, UdpFlow, UntrackedFlow};
+
+use crate::untracked::{Direction, READINGS, direction};
 
 /// Readings that are kept, of all flows and of each.
 pub(crate) const KEPT: usize = 120;
@@ -32,6 +35,10 @@ impl Counters {
         counters
     }
 
+    fn of_untracked(flow: &UntrackedFlow) -> Self {
+        Counters { bytes: [flow.size.bytes as u64, 0], lost: [0; 4] }
+    }
+
     fn of_udp(flow: &UdpFlow) -> Self {
         Counters { bytes: [flow.client_side.bytes, flow.server_side.bytes], lost: [0; 4] }
     }
@@ -44,6 +51,12 @@ pub(crate) struct Tick {
     pub(crate) bps: [f32; 2],
     /// Segments lost by part of the path ([`PARTS`]).
     pub(crate) lost: [u32; 4],
+}
+
+impl Tick {
+    fn bps(&self) -> f64 {
+        self.bps.iter().map(|bps| f64::from(*bps)).sum()
+    }
 }
 
 /// The latest counters, and what was between those before.
@@ -72,9 +85,15 @@ impl Past {
         self.ticks.iter()
     }
 
+    /// The mean of so many readings, at most, bits per second of both directions.
+    pub(crate) fn mean_bps(&self, readings: usize) -> f64 {
+        let all: Vec<f64> = self.ticks().rev().take(readings).map(Tick::bps).collect();
+        if all.is_empty() { 0.0 } else { all.iter().sum::<f64>() / all.len() as f64 }
+    }
+
     /// Bits per second of both directions.
     pub(crate) fn bps(&self) -> f64 {
-        self.ticks.back().map_or(0.0, |tick| tick.bps.iter().map(|bps| f64::from(*bps)).sum())
+        self.ticks.back().map_or(0.0, Tick::bps)
     }
 }
 
@@ -93,17 +112,26 @@ pub(crate) struct History {
     networks: HashMap<Option<String>, Past>,
     flows: HashMap<Ends, Past>,
     udp: HashMap<Ends, Past>,
+    untracked: HashMap<Direction, Past>,
 }
 
 /// Adds the counters of flows to their past, and forgets flows that are not among them: ends, counters, and age in seconds.
-fn follow(past: &mut HashMap<Ends, Past>, flows: impl Iterator<Item = (Ends, Counters, f64)>, seconds: f64) {
+fn follow<K: Eq + Hash>(
+    past: &mut HashMap<K, Past>,
+    flows: impl Iterator<Item = (K, Counters, f64)>,
+    seconds: f64,
+) {
     let mut before = std::mem::take(past);
     for (ends, counters, age) in flows {
-        let mut one = before.remove(&ends).unwrap_or_else(|| {
+        let one = match before.remove(&ends) {
             // An older flow was beyond the bound of the readings before: its counters are not those of a second.
-            Past { counters: if age > seconds { counters } else { Counters::default() }, ..Past::default() }
-        });
-        one.add(counters, seconds);
+            None if age > seconds => Past { counters, ..Past::default() },
+            known => {
+                let mut one = known.unwrap_or_default();
+                one.add(counters, seconds);
+                one
+            }
+        };
         past.insert(ends, one);
     }
 }
@@ -124,6 +152,10 @@ impl History {
         let udp = reading.udp_flows.iter();
         let udp = udp.map(|f| ((f.client, f.server), Counters::of_udp(f), f.age_seconds));
         follow(&mut self.udp, udp, seconds);
+        let untracked = reading.untracked.flows.iter();
+        // Its age is not known. The bytes of the first reading that has it are not those of a second.
+        let untracked = untracked.map(|f| (direction(f), Counters::of_untracked(f), f64::INFINITY));
+        follow(&mut self.untracked, untracked, seconds);
     }
 
     pub(crate) fn network(&self, name: &Option<String>) -> f64 {
@@ -136,6 +168,11 @@ impl History {
 
     pub(crate) fn udp(&self, ends: &Ends) -> Option<&Past> {
         self.udp.get(ends)
+    }
+
+    /// Bits per second of a flow that is not tracked.
+    pub(crate) fn untracked(&self, direction: &Direction) -> f64 {
+        self.untracked.get(direction).map_or(0.0, |past| past.mean_bps(READINGS))
     }
 }
 

@@ -22,6 +22,7 @@ mod screen;
 mod table;
 mod udp;
 mod udp_details;
+mod untracked;
 mod view;
 
 pub use key::Key;

@@ -44,6 +44,8 @@ impl Sort {
 
     const OF_ICMP: [Sort; 4] = [Sort::Errors, Sort::Meaning, Sort::Mtu, Sort::Name];
 
+    const OF_UNTRACKED: [Sort; 3] = [Sort::Rate, Sort::Bytes, Sort::Name];
+
     /// The orders of a table; the first one is the usual one.
     pub(crate) fn of(tab: Tab) -> &'static [Sort] {
         match tab {
@@ -51,6 +53,7 @@ impl Sort {
             Tab::Udp => &Sort::OF_UDP,
             Tab::Dns => &Sort::OF_DNS,
             Tab::Icmp => &Sort::OF_ICMP,
+            Tab::Untracked => &Sort::OF_UNTRACKED,
         }
     }
 

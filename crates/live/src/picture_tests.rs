@@ -3,7 +3,8 @@
 use ratatui_core::backend::TestBackend;
 use ratatui_core::terminal::Terminal;
 use weir_flows::{
-    Flow, FlowState, IcmpErrors, IcmpMeaning, IcmpReporter, Reading, UdpFlow, UdpKind, UdpState,
+    Estimate, Flow, FlowState, IcmpErrors, IcmpMeaning, IcmpReporter, Reading, UdpFlow, UdpKind, UdpState,
+    UntrackedFlow,
 };
 
 use crate::draw::draw;
@@ -87,7 +88,7 @@ fn a_terminal_of_80_columns_shows_totals_a_table_and_keys() {
         "{}",
         lines[3]
     );
-    assert!(lines[4].contains(" 3 flows  4 UDP  5 DNS  6 ICMP   200 rows by rate"), "{}", lines[4]);
+    assert!(lines[4].contains(" 3 flows  4 UDP  5 DNS  6 ICMP  7 rest  200 rows by rate"), "{}", lines[4]);
     let words: Vec<&str> = lines[5].split_whitespace().collect();
     assert_eq!(words, ["client", ">", "server", "rate▼", "RTT", "c", "RTT", "s", "loss", "c", "loss", "s"]);
     // The busiest flow is first: of 40,000 segments at the server 107 were lost, of those at the client none.
@@ -353,6 +354,64 @@ fn udp_and_dns_have_their_tables_and_details() {
     view.press(Key::Enter);
     view.read(reading(Vec::new()));
     assert!(picture(&mut view, 80, 24)[6].contains("no DNS packet has passed"));
+}
+
+/// Two flows outside of the sample, after so many seconds: 10 Mbit/s of TCP, and one that stands still.
+fn untracked_reading(seconds: f64) -> Reading {
+    let flow = |protocol, port: u16, bytes: f64| UntrackedFlow {
+        protocol,
+        source: format!("10.0.0.2:{port}").parse().unwrap(),
+        destination: "198.51.100.7:443".parse().unwrap(),
+        size: Estimate { bytes, low: bytes * 0.9, high: bytes * 1.1 },
+    };
+    let mut reading = reading(Vec::new());
+    reading.seconds = seconds;
+    reading.untracked.flows = vec![flow(47, 0, 9e6), flow(6, 40_000, 1e6 + seconds * 1.25e6)];
+    reading
+}
+
+#[test]
+fn flows_that_are_not_tracked_have_their_table() {
+    let mut view = View::new("this namespace");
+    view.press(Key::Char('7'));
+    view.read(untracked_reading(1.0));
+    view.read(untracked_reading(2.0));
+    view.read(untracked_reading(3.0));
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    for (width, head, rows) in [
+        (
+            80,
+            "source > destination bytes rate▼",
+            [
+                "10.0.0.2:40000 > 198.51.100.7:443 TCP 4.53 MiB 10.0 Mbit/s",
+                "10.0.0.2 > 198.51.100.7:443 protocol 47 8.58 MiB 0 bit/s",
+            ],
+        ),
+        (
+            120,
+            "source > destination bytes at 95 % bytes rate▼",
+            [
+                "10.0.0.2:40000 > 198.51.100.7:443 TCP 4.08 MiB to 4.98 MiB 4.53 MiB 10.0 Mbit/s",
+                "10.0.0.2 > 198.51.100.7:443 protocol 47 7.72 MiB to 9.44 MiB 8.58 MiB 0 bit/s",
+            ],
+        ),
+    ] {
+        let lines = picture(&mut view, width, 24);
+        print(&lines);
+        assert_eq!(words(&lines[5]), head);
+        assert_eq!([words(&lines[6]), words(&lines[7])], rows);
+    }
+    for (key, first) in [(Key::Char('s'), "protocol 47"), (Key::Char('r'), " TCP ")] {
+        view.press(key);
+        let lines = picture(&mut view, 80, 24);
+        assert!(lines[6].contains(first), "{}", lines[6]);
+    }
+    "/tcp\n".chars().for_each(|c| drop(view.press(if c == '\n' { Key::Enter } else { Key::Char(c) })));
+    view.press(Key::Down);
+    let lines = picture(&mut view, 100, 24);
+    assert!(lines[7].is_empty() && lines[22].contains("not tracked, 4.08 MiB to 4.98 MiB"), "{lines:#?}");
+    view.press(Key::Enter);
+    assert_eq!(picture(&mut view, 100, 24), lines, "there are no details");
 }
 
 #[test]

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use weir_flows::{
-    BusierLimit, Flow, FlowState, Fraction, IcmpReporter, Limits, Network, Reading, Side, UdpFlow, UdpKind,
+    BusierLimit, Estimate, Flow, FlowState, Fraction, IcmpReporter, Limits, Network, Reading, Side, UdpFlow,
+    UdpKind,
 };
 use weir_text::escape::line;
 
 use crate::history::{Ends, History, Past, ends};
 use crate::udp;
+use crate::untracked::{self, Direction};
 
 weir_text::listed! {
     /// A table.
@@ -18,7 +20,7 @@ weir_text::listed! {
         /// By network, as the watch groups.
         Networks = "networks",
         /// By host inside.
-        Hosts = "inside hosts",
+        Hosts = "hosts",
         /// TCP one by one.
         Flows = "flows",
         /// UDP other than DNS one by one.
@@ -27,6 +29,8 @@ weir_text::listed! {
         Dns = "DNS",
         /// ICMP errors by sender and kind.
         Icmp = "ICMP",
+        /// Flows that are not tracked, by direction.
+        Untracked = "rest",
     }
 }
 
@@ -39,6 +43,7 @@ pub(crate) enum Of {
     Udp(Ends),
     /// Sender, type, code.
     Icmp(IpAddr, u8, u8),
+    Untracked(Direction),
 }
 
 /// A row.
@@ -61,6 +66,8 @@ pub(crate) struct Row {
     pub(crate) udp: Option<UdpFlow>,
     /// ICMP errors.
     pub(crate) icmp: Option<IcmpReporter>,
+    /// Bytes of a flow that is not tracked.
+    pub(crate) untracked: Option<Estimate>,
     /// The text that a filter looks at, in small letters, and the addresses.
     pub(crate) searched: String,
     pub(crate) addresses: Vec<IpAddr>,
@@ -68,7 +75,7 @@ pub(crate) struct Row {
 
 impl Row {
     /// A row of which nothing but its subject is known.
-    fn new(of: Of, name: String) -> Self {
+    pub(crate) fn new(of: Of, name: String) -> Self {
         Row {
             of,
             name,
@@ -81,6 +88,7 @@ impl Row {
             limit: None,
             udp: None,
             icmp: None,
+            untracked: None,
             searched: String::new(),
             addresses: Vec::new(),
         }
@@ -215,6 +223,7 @@ pub(crate) fn rows(tab: Tab, reading: &Reading, history: &History) -> Vec<Row> {
             hosts.into_iter().map(|(host, flows)| host_row(host, &flows, history)).collect()
         }
         Tab::Icmp => reading.icmp_errors.iter().map(icmp_row).collect(),
+        Tab::Untracked => reading.untracked.flows.iter().map(|flow| untracked::row(flow, history)).collect(),
         Tab::Udp | Tab::Dns => {
             let flows = reading.udp_flows.iter();
             let flows = flows.filter(|flow| (flow.kind == UdpKind::Dns) == (tab == Tab::Dns));

@@ -12,6 +12,7 @@ use crate::order::Sort;
 use crate::paint::{bad, bold, faint, put, rate, time, warning};
 use crate::rows::{Row, Tab};
 use crate::udp;
+use crate::untracked;
 use crate::view::View;
 
 /// From these widths on there is a column of limits, one of loss for each part of the path, and those of flows and bytes.
@@ -56,6 +57,8 @@ fn columns(tab: Tab, width: u16) -> &'static [Column] {
     match width.saturating_sub(for_name) {
         _ if tab == Tab::Udp => udp_columns(width >= WITH_PARTS),
         _ if tab == Tab::Icmp => &[MEANING, MTU, ERRORS],
+        WITH_PARTS.. if tab == Tab::Untracked => &[INTERVAL, BYTES, RATE],
+        _ if tab == Tab::Untracked => &[BYTES, RATE],
         _ if tab == Tab::Dns => dns_columns(width >= WITH_PARTS),
         WITH_SUMS.. => &[FLOWS, BYTES, RATE, LIMIT_SHARE, RTT_C, RTT_S, FROM_C, TO_S, FROM_S, TO_C],
         WITH_PARTS.. => &[RATE, LIMIT, RTT_C, RTT_S, FROM_C, TO_S, FROM_S, TO_C],
@@ -64,6 +67,9 @@ fn columns(tab: Tab, width: u16) -> &'static [Column] {
     }
 }
 
+const INTERVAL: Column = column("bytes at 95 %", 24, Sort::Bytes, |row| {
+    plain(row.untracked.as_ref().map_or("-".to_owned(), untracked::interval))
+});
 const MEANING: Column =
     column("meaning", 24, Sort::Meaning, |row| icmp(row, |one| one.meaning.words().to_owned()));
 const MTU: Column = column("MTU", 7, Sort::Mtu, |row| {
@@ -178,6 +184,9 @@ pub(crate) fn words(row: &Row) -> String {
     if let Some(flow) = &row.udp {
         return udp::words(flow);
     }
+    if let Some(size) = &row.untracked {
+        return untracked::words(&row.name, size);
+    }
     if let Some(one) = &row.icmp {
         let (kind, code) = (one.icmp_type, one.icmp_code);
         return format!(
@@ -225,6 +234,7 @@ pub(crate) fn draw(view: &mut View, buffer: &mut Buffer, area: Rect) {
                 Tab::Networks => "no packet of TCP or UDP has passed".to_owned(),
                 Tab::Hosts | Tab::Flows => "no TCP packet has passed".to_owned(),
                 Tab::Icmp => "no ICMP error about a tracked flow has passed".to_owned(),
+                Tab::Untracked => "no flow that is not tracked had 256 KiB or more".to_owned(),
                 Tab::Udp => "no UDP packet other than DNS has passed".to_owned(),
                 Tab::Dns => "no DNS packet has passed: queries to port 53 by UDP".to_owned(),
             },
@@ -259,7 +269,7 @@ fn right(buffer: &mut Buffer, area: Rect, (x, y): (u16, u16), width: u16, text: 
     put(buffer, area, (x + width.saturating_sub(taken), y), &text, style);
 }
 
-/// `1 networks  2 inside hosts  3 flows`, the order, the filter and the number of rows.
+/// `1 networks  2 hosts  3 flows`, the order, the filter and the number of rows.
 fn tabs(view: &View, buffer: &mut Buffer, area: Rect) {
     let mut x = 1;
     for (n, tab) in Tab::ALL.into_iter().enumerate() {
@@ -270,11 +280,11 @@ fn tabs(view: &View, buffer: &mut Buffer, area: Rect) {
     }
     let order = if view.reverse { ", reversed" } else { "" };
     let number = units::count(view.rows.len() as u64);
-    let mut text = format!("  {number} rows by {}{order}", view.sort.title());
+    let mut text = format!(" {number} rows by {}{order}", view.sort.title());
     let reading = &view.reading;
     let (shown, all) = match view.tab {
         Tab::Udp | Tab::Dns => (reading.udp_flows.len() as u64, reading.udp_flows_now),
-        Tab::Icmp => (0, 0),
+        Tab::Icmp | Tab::Untracked => (0, 0),
         Tab::Networks | Tab::Hosts | Tab::Flows => (reading.flows.len() as u64, reading.flows_now),
     };
     if view.tab != Tab::Networks && all > shown {
@@ -296,6 +306,7 @@ fn head(view: &View, buffer: &mut Buffer, area: Rect, columns: &[Column], room: 
         Tab::Hosts => "inside host",
         Tab::Flows | Tab::Udp | Tab::Dns => "client > server",
         Tab::Icmp => "sender",
+        Tab::Untracked => "source > destination",
     };
     let marked = |title: &str, sort: Sort| match (sort == view.sort, view.reverse) {
         (true, false) => format!("{title}▼"),

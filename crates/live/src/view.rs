@@ -136,6 +136,7 @@ impl View {
             Key::Char('4') => self.show(Tab::Udp),
             Key::Char('5') => self.show(Tab::Dns),
             Key::Char('6') => self.show(Tab::Icmp),
+            Key::Char('7') => self.show(Tab::Untracked),
             Key::Char('/') => self.writing = true,
             Key::Char('s') => self.order(self.sort.next(self.tab, false), false),
             Key::Char('S') => self.order(self.sort.next(self.tab, true), false),
@@ -218,7 +219,7 @@ impl View {
             }
             Some(Of::Host(host)) => self.only(format!("{host}/{}", if host.is_ipv4() { 32 } else { 128 })),
             Some(Of::Network(Some(network))) => self.only(network),
-            Some(Of::Network(None) | Of::Icmp(..)) | None => {}
+            Some(Of::Network(None) | Of::Icmp(..) | Of::Untracked(_)) | None => {}
         }
     }
 
