@@ -406,7 +406,9 @@ fn flows_that_are_not_tracked_have_their_table() {
         let lines = picture(&mut view, 80, 24);
         assert!(lines[6].contains(first), "{}", lines[6]);
     }
-    "/tcp\n".chars().for_each(|c| drop(view.press(if c == '\n' { Key::Enter } else { Key::Char(c) })));
+    for key in "/tcp".chars().map(Key::Char).chain([Key::Enter]) {
+        view.press(key);
+    }
     view.press(Key::Down);
     let lines = picture(&mut view, 100, 24);
     assert!(lines[7].is_empty() && lines[22].contains("not tracked, 4.08 MiB to 4.98 MiB"), "{lines:#?}");
