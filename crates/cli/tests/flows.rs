@@ -95,6 +95,15 @@ fn root_lines_show_a_flow_and_its_network() {
     assert_eq!((&flow["client_interface"], &flow["server_interface"]), (&"in0".into(), &"out0".into()));
     assert_eq!((&flow["state"], &flow["seen_from_start"]), (&"open".into(), &true.into()));
     assert!(flow["client_side"]["round_trips"]["smallest_ns"].as_u64() > Some(0));
+    // Both ends are in namespaces of this machine, which are looked for beside the watch.
+    let containers = until("a line with their names", PATIENCE, || {
+        let last = lines(&flows.printed()).into_iter().last()?;
+        Some(last["containers"].clone()).filter(|all| all.as_array().is_some_and(|all| all.len() == 2))
+    });
+    for (n, address) in ["198.18.0.2", "198.18.1.2"].into_iter().enumerate() {
+        assert_eq!(containers[n]["address"], address);
+        assert!(containers[n]["name"].as_str().unwrap().starts_with("held by flows-"), "{containers}");
+    }
     // Ctrl-C ends it, and its programs.
     let programs = programs(flows.pid());
     flows.signal("INT");

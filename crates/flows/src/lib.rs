@@ -8,6 +8,7 @@
 //! The program changes no packet and drops none. It ends with the process, whatever ends that.
 
 mod budget;
+mod containers;
 mod counts;
 mod fraction;
 mod icmp;
@@ -25,6 +26,7 @@ mod watch;
 #[cfg(test)]
 mod judge_tests;
 
+pub use containers::Container;
 pub use counts::{FlowCounts, SideCounts};
 pub use fraction::{Counts, Doubts, Fraction};
 pub use icmp::{IcmpErrors, IcmpMeaning, IcmpReporter};

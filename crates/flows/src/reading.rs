@@ -1,12 +1,13 @@
 //! Everything that was seen since the beginning.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use schemars::JsonSchema;
 use serde::Serialize;
 use weir_bpf::Plain;
 
+use crate::containers::Container;
 use crate::icmp::{IcmpErrors, IcmpReporter};
 use crate::networks::{Network, NetworkSum};
 use crate::shared::{self, WeirFlow};
@@ -64,9 +65,16 @@ pub struct Reading {
     pub udp_flows: Vec<UdpFlow>,
     /// ICMP errors about tracked flows by sender and kind, the most first.
     pub icmp_errors: Vec<IcmpReporter>,
+    /// Containers, and other network namespaces of this machine, that are ends of these flows, by address.
+    pub containers: Vec<Container>,
 }
 
 impl Reading {
+    /// Name of the container, or other network namespace of this machine, that has this address.
+    pub fn container(&self, address: IpAddr) -> Option<&str> {
+        self.containers.iter().find(|c| c.address == address).map(|c| c.name.as_str())
+    }
+
     /// A reading of nothing.
     pub fn empty() -> Self {
         Reading { sample_share: 1.0, all: NetworkSum::default().report(None), ..Reading::default() }

@@ -2,10 +2,12 @@
 
 mod udp;
 
+use weir_text::escape::line;
 use weir_text::layout::{GAP, Terminal, ellipsis};
 use weir_text::page::{Page, Tone};
 use weir_text::units::{self, Unit};
 
+use crate::containers::Container;
 use crate::fraction::Fraction;
 use crate::icmp::IcmpReporter;
 use crate::networks::Network;
@@ -109,6 +111,14 @@ fn fitted(page: &mut Page, head: &[&str], mut rows: Vec<Vec<String>>, width: usi
     }
     page.gap();
     page.matrix(head, &rows);
+}
+
+/// The containers that are ends of the flows above.
+fn containers(page: &mut Page, reading: &Reading, width: usize) {
+    const MOST: usize = 20;
+    let row = |one: &Container| vec![line(&one.name), one.address.to_string()];
+    let rows = reading.containers.iter().take(MOST).map(row).collect();
+    fitted(page, &["container", "address"], rows, width);
 }
 
 /// ICMP errors about flows by sender and kind.
@@ -222,6 +232,7 @@ pub fn render(reading: &Reading, terminal: Terminal) -> String {
         let flows: Vec<_> = reading.flows.iter().map(|f| flow_row(f, wide)).collect();
         table(&mut page, &["flow", "bytes", "limit"], flows, width);
         udp::tables(&mut page, reading, width);
+        containers(&mut page, reading, terminal.width());
         icmp_errors(&mut page, reading);
     }
     untracked(&mut page, reading, terminal.width());
@@ -331,6 +342,8 @@ mod tests {
         dns.dns = Some(counts.clone());
         let mut reading = Reading { udp_flows: vec![flow, dns], ..reading() };
         reading.all.udp.dns = counts;
+        let address = "10.0.0.2".parse().unwrap();
+        reading.containers = vec![Container { address, name: "docker \u{1b}[31mweb".to_owned() }];
         reading.icmp_errors = vec![IcmpReporter {
             from: "198.51.100.1".parse().unwrap(),
             meaning: IcmpMeaning::TooBig,
@@ -350,6 +363,8 @@ mod tests {
             has("10.0.0.2 > 198.51.100.7");
             has("100 12.3 ms - 3 2 7");
             has("198.51.100.1 packet too big 1400 1,234");
+            has("web 10.0.0.2");
+            assert!(!page.contains("\u{1b}[31m"), "{page}");
             has("3 queries of DNS without an answer within 5 s");
             assert!(page.lines().all(|line| line.width() <= width), "{page}");
         }

@@ -21,7 +21,7 @@ use crate::shared::{WeirConfig, WeirFlow, WeirUdpFlow};
 use crate::table::{Contents, Table, Tracked};
 use crate::udp::UdpFlow;
 use crate::untracked::Notes;
-use crate::{Error, Result, interfaces};
+use crate::{Error, Result, containers, interfaces};
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/flows.bpf.z"));
 
@@ -72,6 +72,7 @@ pub struct Watch {
     past_udp_flows: u64,
     /// Addresses of the namespace.
     own: BTreeSet<IpAddr>,
+    containers: BTreeMap<IpAddr, String>,
     began: u64,
     attached: BTreeMap<u32, Attached>,
     object: Object,
@@ -154,6 +155,7 @@ impl Watch {
             past_flows: 0,
             past_udp_flows: 0,
             own,
+            containers: BTreeMap::new(),
             began: now_ns(),
             attached,
             object,
@@ -184,6 +186,11 @@ impl Watch {
         let attached = &self.attached;
         self.interfaces.retain(|index, _| attached.contains_key(index));
         Ok(changed)
+    }
+
+    /// From now on, these containers are named where they are ends of flows.
+    pub fn name_containers(&mut self, names: BTreeMap<IpAddr, String>) {
+        self.containers = names;
     }
 
     /// The program that sees every packet, e.g. to ask for its cost.
@@ -233,7 +240,7 @@ impl Watch {
         let shown = contents.tcp.all.iter().take(flows);
         let shown_udp = contents.udp.all.iter().take(flows);
         let [capacity, udp_capacity] = self.table.capacity();
-        let reading = Reading {
+        let mut reading = Reading {
             interfaces: self.interfaces.values().cloned().collect(),
             seconds: time.saturating_sub(self.began) as f64 / 1e9,
             sample_share: self.budget.share(),
@@ -265,7 +272,9 @@ impl Watch {
                     ..UdpFlow::of(flow, &self.interfaces, &self.own, time)
                 })
                 .collect(),
+            containers: Vec::new(),
         };
+        reading.containers = containers::among(&self.containers, &reading);
         self.retire(&contents, time);
         Ok(reading)
     }

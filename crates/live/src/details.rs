@@ -1,5 +1,7 @@
 //! The details of one flow: both tuples, both sides, round trips by length, and rates and losses over time.
 
+use std::net::{IpAddr, SocketAddr};
+
 use ratatui_core::style::Style;
 use weir_flows::{Fraction, IcmpErrors, Limiter, Limits, Side, end_of_bucket};
 use weir_text::escape::line;
@@ -32,6 +34,7 @@ pub(crate) fn lines(view: &View, wanted: &Ends, width: usize) -> Vec<Text> {
     let outside = flow.client_outside.zip(flow.server_inside);
     let names = [&flow.client_interface, &flow.server_interface, &flow.network_name];
     let mut lines = tuples(title, state, ends(flow), outside, names, &flow.icmp_errors);
+    lines.extend(containers(view, [Some(flow.client), Some(flow.server), flow.server_inside]));
     lines.extend(sides(&flow.client_side, &flow.server_side));
     if let Some(past) = view.history.flow(wanted) {
         lines.extend(over_time(past, width));
@@ -75,6 +78,17 @@ pub(crate) fn tuples(
         Text { style: warning(), ..row("ICMP errors", text) }
     }));
     lines
+}
+
+/// The containers among the ends of a flow.
+pub(crate) fn containers(view: &View, ends: [Option<SocketAddr>; 3]) -> Vec<Text> {
+    let mut addresses: Vec<IpAddr> = ends.into_iter().flatten().map(|end| end.ip()).collect();
+    addresses.dedup();
+    let row = |address: IpAddr| {
+        let name = view.reading.container(address)?;
+        Some(Text::plain(format!("{:<18}{address} is {}", "container", line(name))))
+    };
+    addresses.into_iter().filter_map(row).collect()
 }
 
 /// A counter of a side.

@@ -153,7 +153,7 @@ pub(crate) fn sort(rows: &mut [Row], by: Sort, reverse: bool) {
 
 #[cfg(test)]
 mod tests {
-    use weir_flows::Limits;
+    use weir_flows::{Limits, Reading};
 
     use super::*;
     use crate::fixture::{flow, reading};
@@ -173,7 +173,7 @@ mod tests {
             let mut flow = flow("10.0.0.2:1", "198.51.100.7:443");
             flow.server_side.lost_to.segments = segments;
             flow.server_side.lost_to.of = of;
-            let mut row = flow_row(&flow, &History::default());
+            let mut row = flow_row(&flow, &Reading::empty(), &History::default());
             row.name = name.to_owned();
             rows.insert(0, row);
         }

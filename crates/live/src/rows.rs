@@ -94,11 +94,19 @@ impl Row {
         }
     }
 
-    /// A filter finds the row of a flow by its ends, the words for its state, and the names of its interfaces and its network.
-    fn found_by(self, sockets: [Option<SocketAddr>; 4], words: &str, names: [&Option<String>; 3]) -> Self {
+    /// A filter finds the row of a flow by its ends, the words for its state, and the names of its interfaces, network and containers.
+    fn found_by(
+        self,
+        sockets: [Option<SocketAddr>; 4],
+        words: &str,
+        names: [&Option<String>; 3],
+        reading: &Reading,
+    ) -> Self {
         let sockets = || sockets.iter().flatten();
         let mut searched: Vec<String> = sockets().map(ToString::to_string).collect();
         searched.push(words.to_owned());
+        let containers = sockets().filter_map(|socket| reading.container(socket.ip()));
+        searched.extend(containers.map(|name| line(name).to_lowercase()));
         searched.extend(names.into_iter().flatten().map(|name| line(name).to_lowercase()));
         let addresses = sockets().map(|socket| socket.ip()).collect();
         Row { searched: searched.join(" "), addresses, ..self }
@@ -148,7 +156,7 @@ fn network_row(network: &Network, history: &History) -> Row {
     .limited(BusierLimit::of(client, server))
 }
 
-pub(crate) fn flow_row(flow: &Flow, history: &History) -> Row {
+pub(crate) fn flow_row(flow: &Flow, reading: &Reading, history: &History) -> Row {
     let (client, server) = (&flow.client_side, &flow.server_side);
     let sockets = [Some(flow.client), Some(flow.server), flow.client_outside, flow.server_inside];
     let names = [&flow.client_interface, &flow.server_interface, &flow.network_name];
@@ -161,11 +169,16 @@ pub(crate) fn flow_row(flow: &Flow, history: &History) -> Row {
         lost: parts(client, server).map(|part| *part),
         ..Row::new(Of::Flow(ends(flow)), format!("{} > {}", flow.client, flow.server))
     }
-    .found_by(sockets, flow.state_words(), names)
+    .found_by(sockets, flow.state_words(), names, reading)
     .limited(BusierLimit::of(client, server))
 }
 
-fn host_row(host: IpAddr, flows: &[&Flow], history: &History) -> Row {
+/// A host by its address, and the container that has it.
+fn host_name(host: IpAddr, reading: &Reading) -> String {
+    reading.container(host).map_or_else(|| host.to_string(), |name| format!("{host}  {}", line(name)))
+}
+
+fn host_row(host: IpAddr, flows: &[&Flow], reading: &Reading, history: &History) -> Row {
     let rtt = |side: fn(&Flow) -> &Side| flows.iter().filter_map(|f| side(f).round_trips.smallest_ns).min();
     let part = |n: usize| Fraction::sum(flows.iter().map(|f| parts(&f.client_side, &f.server_side)[n]));
     let bps = |flow: &&Flow| history.flow(&ends(flow)).map_or(0.0, Past::bps);
@@ -179,14 +192,14 @@ fn host_row(host: IpAddr, flows: &[&Flow], history: &History) -> Row {
         bps: flows.iter().map(bps).sum(),
         rtt: [rtt(|flow| &flow.client_side), rtt(|flow| &flow.server_side)],
         lost: [part(0), part(1), part(2), part(3)],
-        searched: host.to_string(),
+        searched: host_name(host, reading).to_lowercase(),
         addresses: vec![host],
-        ..Row::new(Of::Host(host), host.to_string())
+        ..Row::new(Of::Host(host), host_name(host, reading))
     }
     .limited(BusierLimit::of_sums([sum(|flow| &flow.client_side), sum(|flow| &flow.server_side)]))
 }
 
-fn udp_row(flow: &UdpFlow, history: &History) -> Row {
+fn udp_row(flow: &UdpFlow, reading: &Reading, history: &History) -> Row {
     let sockets = [Some(flow.client), Some(flow.server), flow.client_outside, flow.server_inside];
     let words = format!("{} {}", flow.kind.words(), flow.state.words()).to_lowercase();
     let names = [&flow.client_interface, &flow.server_interface, &flow.network_name];
@@ -198,7 +211,7 @@ fn udp_row(flow: &UdpFlow, history: &History) -> Row {
         udp: Some(flow.clone()),
         ..Row::new(Of::Udp(ends), udp::name(flow))
     }
-    .found_by(sockets, &words, names)
+    .found_by(sockets, &words, names, reading)
 }
 
 fn icmp_row(one: &IcmpReporter) -> Row {
@@ -214,20 +227,20 @@ fn icmp_row(one: &IcmpReporter) -> Row {
 pub(crate) fn rows(tab: Tab, reading: &Reading, history: &History) -> Vec<Row> {
     match tab {
         Tab::Networks => reading.networks.iter().map(|network| network_row(network, history)).collect(),
-        Tab::Flows => reading.flows.iter().map(|flow| flow_row(flow, history)).collect(),
+        Tab::Flows => reading.flows.iter().map(|flow| flow_row(flow, reading, history)).collect(),
         Tab::Hosts => {
             let mut hosts: BTreeMap<IpAddr, Vec<&Flow>> = BTreeMap::new();
             for flow in &reading.flows {
                 hosts.entry(inside(flow)).or_default().push(flow);
             }
-            hosts.into_iter().map(|(host, flows)| host_row(host, &flows, history)).collect()
+            hosts.into_iter().map(|(host, flows)| host_row(host, &flows, reading, history)).collect()
         }
         Tab::Icmp => reading.icmp_errors.iter().map(icmp_row).collect(),
         Tab::Untracked => reading.untracked.flows.iter().map(|flow| untracked::row(flow, history)).collect(),
         Tab::Udp | Tab::Dns => {
             let flows = reading.udp_flows.iter();
             let flows = flows.filter(|flow| (flow.kind == UdpKind::Dns) == (tab == Tab::Dns));
-            flows.map(|flow| udp_row(flow, history)).collect()
+            flows.map(|flow| udp_row(flow, reading, history)).collect()
         }
     }
 }
@@ -265,6 +278,7 @@ fn is_within(address: IpAddr, network: IpAddr, length: u32) -> bool {
 mod tests {
     use super::*;
     use crate::fixture::{flow, reading};
+    use weir_flows::Container;
 
     fn names(rows: &[Row]) -> Vec<&str> {
         rows.iter().map(|row| row.name.as_str()).collect()
@@ -286,17 +300,31 @@ mod tests {
     }
 
     #[test]
+    fn containers_are_named_and_found_by_their_names() {
+        let mut reading = reading(vec![flow("172.17.0.2:4000", "198.51.100.7:443")]);
+        let name = "docker \u{1b}[31mWeb".to_owned();
+        reading.containers = vec![Container { address: "172.17.0.2".parse().unwrap(), name }];
+        for tab in [Tab::Hosts, Tab::Flows] {
+            let rows = rows(tab, &reading, &History::default());
+            let leaves = |text: &str| Filter { text: text.to_owned() }.leaves(&rows[0]);
+            assert!(leaves("docker") && leaves("WEB") && leaves("172.17.0.0/16") && !leaves("db"));
+            assert_eq!(names(&rows)[0].contains("Web"), tab == Tab::Hosts);
+            assert!(!names(&rows)[0].contains('\u{1b}'));
+        }
+    }
+
+    #[test]
     fn filters_know_words_states_and_prefixes() {
         let mut one = flow("10.0.0.2:4000", "198.51.100.7:443");
         one.state = FlowState::Unanswered;
         one.client_interface = Some("Lan\u{1b}[31m0".to_owned());
-        let row = flow_row(&one, &History::default());
+        let row = flow_row(&one, &Reading::empty(), &History::default());
         let leaves = |text: &str| Filter { text: text.to_owned() }.leaves(&row);
         for text in ["", "443", "UNANS", "198.51.100.0/24", "10.0.0.2/32 443", "lan0", "2001:db8::/0 443"] {
             assert_eq!(leaves(text), !text.starts_with("2001"), "{text}");
         }
         one.network_name = Some("AS64500 Example, Inc.".to_owned());
-        let named = flow_row(&one, &History::default());
+        let named = flow_row(&one, &Reading::empty(), &History::default());
         assert!(Filter { text: "AS64500 Example, Inc.".to_owned() }.leaves(&named));
         for text in ["444", "198.51.101.0/24", "443 open", "10.0.0.3/32", "as64500"] {
             assert!(!leaves(text), "{text}");

@@ -4,7 +4,7 @@ use ratatui_core::style::Style;
 use weir_flows::{Dns, UdpSide};
 use weir_text::units;
 
-use crate::details::{gone, histogram, over_time, tuples};
+use crate::details::{containers, gone, histogram, over_time, tuples};
 use crate::history::Ends;
 use crate::paint::{Text, rate, time};
 use crate::udp::{failures, name, seconds};
@@ -26,6 +26,7 @@ pub(crate) fn lines(view: &View, wanted: &Ends, width: usize) -> Vec<Text> {
     let outside = flow.client_outside.zip(flow.server_inside);
     let names = [&flow.client_interface, &flow.server_interface, &flow.network_name];
     let mut lines = tuples(name(flow), state, (flow.client, flow.server), outside, names, &flow.icmp_errors);
+    lines.extend(containers(view, [Some(flow.client), Some(flow.server), flow.server_inside]));
     for (side, who) in [(&flow.client_side, "client sent"), (&flow.server_side, "server sent")] {
         lines.push(Text::plain(format!("{who:<18}{}", sent(side, flow.age_seconds))));
     }

@@ -1,5 +1,6 @@
 //! `weir flows`.
 
+mod containers;
 mod recording;
 
 use std::io::{self, IsTerminal};
@@ -13,6 +14,7 @@ use weir_live::{View as LiveView, Wake};
 use weir_prefix::Names;
 use weir_sys::Stop;
 
+use self::containers::Containers;
 use self::recording::Recording;
 use super::allow::list_file;
 use super::conntrack::{namespace, refused};
@@ -67,6 +69,21 @@ struct View {
     place: String,
 }
 
+/// The watch, and the names of the containers that it meets.
+struct Watched {
+    watch: Watch,
+    containers: Containers,
+}
+
+impl Watched {
+    fn read(&mut self, networks: usize, flows: usize) -> Result<Reading, Failure> {
+        if let Some(names) = self.containers.latest() {
+            self.watch.name_containers(names);
+        }
+        self.watch.read_top(networks, flows).map_err(failed)
+    }
+}
+
 pub(super) fn failed(error: Error) -> Failure {
     Failure::of_part(&error, matches!(error, Error::Options(_)), error.is_missing())
 }
@@ -98,8 +115,11 @@ impl View {
 
     fn watch(&self, stop: &Stop) -> CommandResult {
         let args = &self.args;
-        let mut watch = Watch::start(options(&args.tracking)?).map_err(failed)?;
-        talk::step(|| format!("watches {}", watch.interfaces().join(", ")));
+        let mut watch = Watched {
+            watch: Watch::start(options(&args.tracking)?).map_err(failed)?,
+            containers: Containers::begin(),
+        };
+        talk::step(|| format!("watches {}", watch.watch.interfaces().join(", ")));
         let mut recording = args.save.as_deref().map(Recording::begin).transpose()?;
         let end = args.window.or(args.once.then_some(ONCE)).map(|time| Instant::now() + time);
         if args.once {
@@ -132,7 +152,7 @@ impl View {
 
     fn live(
         &self,
-        watch: &mut Watch,
+        watch: &mut Watched,
         end: Option<Instant>,
         recording: &mut Option<Recording>,
         stop: &Stop,
@@ -150,7 +170,7 @@ impl View {
                 return Ok(());
             }
             let top = self.args.top;
-            let reading = watch.read_top(LIVE_NETWORKS.max(top), LIVE_FLOWS.max(top)).map_err(failed)?;
+            let reading = watch.read(LIVE_NETWORKS.max(top), LIVE_FLOWS.max(top))?;
             self.record(&reading, recording)?;
             if let Some(recording) = recording {
                 let (text, is_warning) = recording.state();
@@ -166,7 +186,7 @@ impl View {
     /// Reads every second, too, so that flows that are over make room.
     fn once(
         &self,
-        watch: &mut Watch,
+        watch: &mut Watched,
         end: Option<Instant>,
         recording: &mut Option<Recording>,
         stop: &Stop,
@@ -174,7 +194,7 @@ impl View {
         loop {
             let next = Instant::now() + EVERY;
             super::wait_until(end.map_or(next, |end| end.min(next)), stop);
-            let reading = watch.read_top(self.args.top, self.args.top).map_err(failed)?;
+            let reading = watch.read(self.args.top, self.args.top)?;
             self.record(&reading, recording)?;
             if stop.raised() || end.is_some_and(|end| Instant::now() >= end) {
                 return if self.args.json {
@@ -188,7 +208,7 @@ impl View {
 
     fn each_second(
         &self,
-        watch: &mut Watch,
+        watch: &mut Watched,
         end: Option<Instant>,
         recording: &mut Option<Recording>,
         stop: &Stop,
@@ -201,7 +221,7 @@ impl View {
             if stop.raised() {
                 return Ok(());
             }
-            let reading = watch.read_top(self.args.top, self.args.top).map_err(failed)?;
+            let reading = watch.read(self.args.top, self.args.top)?;
             self.record(&reading, recording)?;
             let shown = if self.args.json {
                 put(&line(&self.document(&reading))?)

@@ -54,7 +54,7 @@ pub(crate) mod names {
     }
 }
 
-pub use namespaces::Found;
+pub use namespaces::{Found, containers};
 
 /// Which namespaces are looked at.
 #[derive(Debug, Clone, Default)]

@@ -3,6 +3,7 @@
 //! The kernel has no list of namespaces: one exists as long as a process runs in it, a name is bound to it, or a process holds a
 //! descriptor. The search covers these in this order.
 
+mod addresses;
 mod containers;
 mod mounts;
 mod processes;
@@ -16,6 +17,7 @@ use weir_sys::{Error, NetNs, ProcRoot, Result};
 use weir_text::order;
 
 use super::Scope;
+pub use addresses::containers;
 use containers::Containers;
 use mounts::Mounts;
 
