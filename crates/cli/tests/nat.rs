@@ -332,35 +332,6 @@ fn root_paced_idle_times_are_the_kernels_settings() {
 }
 
 #[test]
-fn root_packets_are_kept_for_tcpdump() {
-    if World::lacks(&["nft", "tcpdump"]) {
-        return;
-    }
-    let Some(world) = World::root(WEIR) else { return };
-    let folder = world.work().join("packets");
-    let folder = folder.to_str().unwrap();
-    let page = nat(&world, &["lab", "--idle", "0", "--pcap", folder, "--markdown"]).expect(0).stdout;
-    let proof = "| `udp-hairpin` | fails | the NAT itself answers with ICMP 3/3 | udp-hairpin.pcapng 1-";
-    assert!(page.contains(proof), "{page}");
-    let read = |experiment: &str| {
-        let mut command = world.command("tcpdump");
-        command.args(["-nn", "-v", "-r", &format!("{folder}/nft-masquerade/{experiment}.pcapng")]);
-        world.run(command).expect(0).stdout
-    };
-    // The first packet of the first experiment, as it was sent inside and as it was seen outside.
-    let mapping = read("udp-mapping");
-    assert!(mapping.contains("198.18.0.10.20000 > 198.19.0.10."), "{mapping}");
-    assert!(mapping.contains("198.19.0.1.20000 > 198.19.0.10."), "{mapping}");
-    assert!(!mapping.contains("bad udp cksum"), "{mapping}");
-    let hairpin = read("udp-hairpin");
-    assert!(hairpin.contains("198.19.0.1 > 198.18.0.11: ICMP 198.19.0.1 udp port"), "{hairpin}");
-    let fragments = read("udp-fragments");
-    assert!(fragments.contains("flags [+]"), "{fragments}");
-    let errors = read("icmp-errors");
-    assert!(errors.contains("time exceeded in-transit") && errors.contains("unreachable"), "{errors}");
-}
-
-#[test]
 fn root_ctrl_c_ends_the_wait_for_timers() {
     if World::lacks(&["nft"]) {
         return;

@@ -1,4 +1,5 @@
 //! Tables of `weir nat lab` as tests read them.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::collections::BTreeMap;
 
