@@ -84,6 +84,9 @@ pub struct Observations {
     pub idle: Option<Idle>,
     /// As many mappings as the NAT has ports for.
     pub exhaustion: Option<Exhaustion>,
+    /// The same by SYNs.
+    #[serde(default)]
+    pub tcp_exhaustion: Option<Exhaustion>,
     /// How long the first of them took.
     pub new_mappings: Option<NewMappings>,
     /// The first two packets of UDP flows at once.
@@ -297,7 +300,7 @@ pub struct OverlapTrip {
 }
 
 /// Mappings of both inside hosts to one destination, opened until none is left or the limit is reached.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Exhaustion {
     /// Inside ports of each host that were tried.
     pub tried: [u32; 2],
@@ -311,6 +314,9 @@ pub struct Exhaustion {
     pub told: u32,
     /// Type and code of the first such error.
     pub error: Option<(u8, u8)>,
+    /// SYNs that did not leave, and that were answered by a reset.
+    #[serde(default)]
+    pub resets: u32,
     /// Packets that left by an outside port which another inside port had.
     pub reused: u32,
     /// Packets that left with their inside address.

@@ -32,6 +32,7 @@ const LEAP: u16 = 4_000;
 /// The experiments that only gateways with published ports have, and only others.
 pub(crate) const PUBLISHED: &str = "published-ports";
 pub(crate) const EXHAUSTION: &str = "udp-exhaustion";
+pub(crate) const TCP_EXHAUSTION: &str = "tcp-exhaustion";
 pub(crate) const FIRST_PACKETS: &str = "udp-first-packets";
 /// Those of one version of IP.
 pub(crate) const CRAFTED_ERRORS: &str = "icmp-crafted-errors";
@@ -144,7 +145,7 @@ impl<'a> Session<'a> {
         let fits = match experiment {
             PUBLISHED => published,
             // No packet asks a published port's gateway for a port.
-            EXHAUSTION | FIRST_PACKETS => !published,
+            EXHAUSTION | TCP_EXHAUSTION | FIRST_PACKETS => !published,
             IPV6 => self.is_ipv6(),
             // Headers of IPv6 have no checksum, and only its fragments have an identification.
             CRAFTED_ERRORS | IDENTIFICATION => !self.is_ipv6(),

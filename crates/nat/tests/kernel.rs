@@ -117,7 +117,8 @@ fn root_a_port_is_free_as_soon_as_its_mapping_has_ended() {
     assert_eq!(table.line("udp-after-idle").unwrap().judgement.seen, after);
 }
 
-/// nf_nat_core.c: a packet for which no tuple is left is dropped without a word, and no mapping is ended for it.
+/// nf_nat_core.c: a packet for which no tuple is left is dropped without a word, and no mapping is ended for it. TCP has ports of its
+/// own.
 #[test]
 fn root_the_end_of_a_pool_is_silent_and_ends_no_mapping() {
     const POOL: u32 = 400;
@@ -130,31 +131,35 @@ fn root_the_end_of_a_pool_is_silent_and_ends_no_mapping() {
     }
     let rules = RULES.replace(
         "masquerade fully-random",
-        "meta l4proto udp masquerade to :40000-40399; oifname \"outside\" masquerade",
+        "meta l4proto { udp, tcp } masquerade to :40000-40399; oifname \"outside\" masquerade",
     );
     let lab = masquerading("test-nat-pool", &rules);
     let site = lab.site("s").unwrap();
     let limits = Limits { mappings: 4 * POOL, ..Limits::default() };
     let mut ends = LabEnds::attach(site, limits, &Stop::default()).unwrap();
     let seen = measure(&mut ends, &mut |_| true).unwrap();
-    let end = seen.exhaustion.unwrap();
-    assert!(end.sure && end.one_address, "{end:?}");
-    assert_eq!((end.ended[0], end.told, end.leaked, end.reused), (true, 0, 0, 0), "{end:?}");
-    // Ports are tried at random, so that some may be left.
-    let opened = end.witnesses + end.opened.iter().sum::<u32>();
-    assert!((POOL * 8 / 10..=POOL).contains(&opened), "{end:?}");
     let table = Table::of(&seen);
-    // A busy machine may need longer than a mapping lives, and must say so.
-    let slow = end.took_s >= 25.0;
-    for (row, verdict) in [
-        ("udp-exhaustion-told", Compliance::Fails),
-        ("udp-exhaustion-dropped", Compliance::Meets),
-        ("udp-exhaustion-keeps", Compliance::Meets),
-        ("udp-host-limit", Compliance::Described),
-    ] {
-        let line = table.line(row).unwrap();
-        let expected = if slow { Compliance::NotSure } else { verdict };
-        assert_eq!(line.judgement.verdict, expected, "{line:?} {end:?}");
+    for (protocol, end) in [("udp", seen.exhaustion.unwrap()), ("tcp", seen.tcp_exhaustion.unwrap())] {
+        assert!(end.sure && end.one_address, "{protocol}: {end:?}");
+        assert_eq!((end.ended[0], end.told, end.resets), (true, 0, 0), "{protocol}: {end:?}");
+        assert_eq!((end.leaked, end.reused), (0, 0), "{protocol}: {end:?}");
+        // Ports are tried at random, so that some may be left.
+        let opened = end.witnesses + end.opened.iter().sum::<u32>();
+        assert!((POOL * 8 / 10..=POOL).contains(&opened), "{protocol}: {end:?}");
+        // A busy machine may need longer than a mapping lives, and must say so.
+        let slow = end.took_s >= 25.0;
+        let [told, dropped, keeps] =
+            ["told", "dropped", "keeps"].map(|row| format!("{protocol}-exhaustion-{row}"));
+        let mut rows =
+            vec![(told, Compliance::Fails), (dropped, Compliance::Meets), (keeps, Compliance::Meets)];
+        if protocol == "udp" {
+            rows.push(("udp-host-limit".to_owned(), Compliance::Described));
+        }
+        for (row, verdict) in rows {
+            let line = table.line(&row).unwrap();
+            let expected = if slow { Compliance::NotSure } else { verdict };
+            assert_eq!(line.judgement.verdict, expected, "{line:?} {end:?}");
+        }
     }
 }
 

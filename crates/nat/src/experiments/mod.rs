@@ -24,6 +24,7 @@ pub use idle::{bracket, longest_left};
 use crate::session::{
     CARRIAGE, CRAFTED_ERRORS, EXHAUSTION, FIRST_PACKETS, FRAGMENTS, ICMP_ERRORS, ICMP_QUERY, IDENTIFICATION,
     IDLE, IP_FIELDS, IPV6, OTHER_PROTOCOLS, OVERLAPPING, PUBLISHED, SEQUENCE, SIMULTANEOUS, Session,
+    TCP_EXHAUSTION,
 };
 use crate::{Earlier, Ends, Observations, Progress};
 
@@ -79,6 +80,11 @@ const EXPERIMENTS: &[Named] = &[
             "udp-host-limit",
             "udp-new-mappings",
         ],
+    ),
+    Named(
+        TCP_EXHAUSTION,
+        exhaustion::tcp,
+        &["tcp-exhaustion-told", "tcp-exhaustion-dropped", "tcp-exhaustion-keeps"],
     ),
 ];
 

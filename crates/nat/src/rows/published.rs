@@ -12,10 +12,13 @@ const CHOICE: [&str; 5] =
 const REFRESH: [&str; 3] = ["udp-refresh-out", "udp-refresh-in", "udp-refresh-error"];
 const TCP_REFRESH: [&str; 3] = ["tcp-refresh-out", "tcp-refresh-in", "tcp-refresh-reset"];
 /// Rows about packets that take a port, and about the end of ports.
-const EXHAUSTION: [&str; 6] = [
+const EXHAUSTION: [&str; 9] = [
     "udp-exhaustion-told",
     "udp-exhaustion-dropped",
     "udp-exhaustion-keeps",
+    "tcp-exhaustion-told",
+    "tcp-exhaustion-dropped",
+    "tcp-exhaustion-keeps",
     "udp-host-limit",
     "udp-first-packets",
     "udp-new-mappings",

@@ -27,6 +27,7 @@ fn table(behaviour: Behaviour) -> Table {
     // The end of ports is looked for without the mappings that are left alone.
     let quick = measure(&mut Memory::new(behaviour, Duration::ZERO), &mut |_| true).unwrap();
     (observations.exhaustion, observations.new_mappings) = (quick.exhaustion, quick.new_mappings);
+    observations.tcp_exhaustion = quick.tcp_exhaustion;
     Table::of(&observations)
 }
 
@@ -68,7 +69,8 @@ fn every_row_names_its_packets() {
         (measure(&mut recorder, &mut |_| true).unwrap(), recorder.files())
     };
     let (observations, mut files) = recorded(LIMIT);
-    files.extend(recorded(Duration::ZERO).1.into_iter().filter(|file| file.experiment == "udp-exhaustion"));
+    let ends_ports = |experiment: &str| experiment.ends_with("-exhaustion");
+    files.extend(recorded(Duration::ZERO).1.into_iter().filter(|file| ends_ports(file.experiment)));
     let table = Table::of(&observations).with_packets(&files);
     for line in &table.rows {
         assert!(!line.packets.is_empty(), "{}", line.id);

@@ -188,6 +188,18 @@ pub(crate) enum Defect {
     ExhaustionShares,
     /// The oldest mapping is ended to make room for it.
     ExhaustionEvicts,
+    /// A SYN that finds no port is dropped without an answer.
+    TcpExhaustionSilent,
+    /// It is answered with ICMP port unreachable.
+    TcpExhaustionWrongCode,
+    /// It is answered with a reset.
+    TcpExhaustionResets,
+    /// It leaves with its inside address.
+    TcpExhaustionLeaks,
+    /// It leaves by a port that another connection has.
+    TcpExhaustionShares,
+    /// The oldest connection is ended to make room for it.
+    TcpExhaustionEvicts,
     /// ICMP errors to an outside address of its own are dropped.
     HairpinErrorsDropped,
     /// An error about a hairpinned packet quotes the inside destination.
@@ -221,7 +233,7 @@ pub(crate) enum Defect {
 }
 
 impl Defect {
-    pub(crate) const ALL: [Defect; 84] = [
+    pub(crate) const ALL: [Defect; 90] = [
         Defect::PortsOverlap,
         Defect::PortsOverload,
         Defect::PoolArbitrary,
@@ -291,6 +303,12 @@ impl Defect {
         Defect::ExhaustionLeaks,
         Defect::ExhaustionShares,
         Defect::ExhaustionEvicts,
+        Defect::TcpExhaustionSilent,
+        Defect::TcpExhaustionWrongCode,
+        Defect::TcpExhaustionResets,
+        Defect::TcpExhaustionLeaks,
+        Defect::TcpExhaustionShares,
+        Defect::TcpExhaustionEvicts,
         Defect::HairpinErrorsDropped,
         Defect::HairpinErrorHalf,
         Defect::PortsReusedAtOnce,
@@ -323,9 +341,9 @@ pub(crate) struct Behaviour {
     pub(crate) tcp_established: Duration,
     pub(crate) tcp_reset: Duration,
     pub(crate) icmp_query: Duration,
-    /// Mappings of UDP that each outside address has ports for.
+    /// Mappings of UDP, and as many of TCP, that each outside address has ports for.
     pub(crate) pool: usize,
-    /// Mappings of UDP that each inside host may have.
+    /// Mappings of UDP, and as many of TCP, that each inside host may have.
     pub(crate) host_limit: usize,
     pub(crate) refresh_from_outside: bool,
     pub(crate) strangers: Strangers,

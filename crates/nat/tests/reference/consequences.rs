@@ -260,6 +260,18 @@ fn exhaustion(defect: Defect) -> &'static [(&'static str, Compliance)] {
             ("udp-exhaustion-keeps", Compliance::Fails),
             ("udp-host-limit", Compliance::NotTestable),
         ],
+        Defect::TcpExhaustionSilent => &[("tcp-exhaustion-told", Compliance::Fails)],
+        Defect::TcpExhaustionWrongCode | Defect::TcpExhaustionResets => {
+            &[("tcp-exhaustion-told", Compliance::Partly)]
+        }
+        Defect::TcpExhaustionLeaks | Defect::TcpExhaustionShares => {
+            &[("tcp-exhaustion-told", Compliance::NotTestable), ("tcp-exhaustion-dropped", Compliance::Fails)]
+        }
+        Defect::TcpExhaustionEvicts => &[
+            ("tcp-exhaustion-told", Compliance::NotTestable),
+            ("tcp-exhaustion-dropped", Compliance::NotTestable),
+            ("tcp-exhaustion-keeps", Compliance::Fails),
+        ],
         Defect::HairpinErrorsDropped | Defect::HairpinErrorHalf => {
             &[("icmp-error-hairpin", Compliance::Fails)]
         }

@@ -298,14 +298,14 @@ impl Table {
         mapping.reset |= reset;
     }
 
-    /// Mappings of UDP of which that holds.
-    pub(crate) fn count_udp(&self, which: impl Fn(&Mapping) -> bool) -> usize {
-        self.mappings.iter().filter(|m| m.protocol == protocol::UDP && which(m)).count()
+    /// Mappings of a protocol of which that holds.
+    pub(crate) fn count(&self, protocol: u8, which: impl Fn(&Mapping) -> bool) -> usize {
+        self.mappings.iter().filter(|m| m.protocol == protocol && which(m)).count()
     }
 
-    /// The oldest mapping of UDP with that outside address.
-    pub(crate) fn oldest_udp(&self, outside: IpAddr) -> Option<usize> {
-        self.mappings.iter().position(|m| m.protocol == protocol::UDP && m.outside.ip() == outside)
+    /// The oldest mapping of a protocol with that outside address.
+    pub(crate) fn oldest(&self, protocol: u8, outside: IpAddr) -> Option<usize> {
+        self.mappings.iter().position(|m| m.protocol == protocol && m.outside.ip() == outside)
     }
 
     pub(crate) fn remove(&mut self, mapping: usize) {
