@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use weir_lab::{Family, Lab, LabOptions, Role, SiteSpec, Topology};
 use weir_nat::lab::LabEnds;
+use weir_nat::observed::PortReuse;
 use weir_nat::rows::judge::Ipv6Kind;
 use weir_nat::{Compliance, Limits, Table, measure};
 use weir_sys::process::which;
@@ -100,18 +101,30 @@ fn root_a_port_is_free_as_soon_as_its_mapping_has_ended() {
     }
     let lab = masquerading("test-nat-reuse", &RULES.replace(" fully-random", ""));
     let site = lab.site("s").unwrap();
-    let timeout = || sysctl::set(&ProcRoot::new("/"), "net.netfilter.nf_conntrack_udp_timeout", "5");
-    site.host(Role::Gateway).unwrap().run(timeout).unwrap().unwrap();
+    for timer in ["udp_timeout", "tcp_timeout_time_wait"] {
+        let name = format!("net.netfilter.nf_conntrack_{timer}");
+        let set = || sysctl::set(&ProcRoot::new("/"), &name, "5");
+        site.host(Role::Gateway).unwrap().run(set).unwrap().unwrap();
+    }
     let limits = Limits { idle: Duration::from_secs(17), ..Limits::default() };
     let seen = measure(&mut LabEnds::attach(site, limits, &Stop::default()).unwrap(), &mut |_| true).unwrap();
     // The ports of 8, 16 and 17 s, if the machine was not so busy that its NAT was late.
     let reuse = &seen.idle.as_ref().unwrap().port_reuse;
     assert_eq!(reuse.len(), 3, "{reuse:?}");
     assert!(reuse.iter().all(|r| r.second == Some(r.first)), "{reuse:?}");
+    // So it is with connections that are closed, but not with open ones.
+    let idle = seen.idle.as_ref().unwrap();
+    for (reuse, is_free) in [(&idle.tcp_port_reuse, true), (&idle.tcp_open_port_reuse, false)] {
+        assert_eq!(reuse.len(), 3, "{reuse:?}");
+        let given = |r: &PortReuse| r.second.is_some() && (r.second == Some(r.first)) == is_free;
+        assert!(reuse.iter().all(given), "{is_free}: {reuse:?}");
+    }
     let table = Table::of(&seen);
-    let line = table.line("udp-port-reuse").unwrap();
-    assert_eq!(line.judgement.verdict, Compliance::Meets, "{line:?}");
-    assert!(line.judgement.seen.contains("which REQ-8 allows"), "{line:?}");
+    for row in ["udp-port-reuse", "tcp-port-reuse"] {
+        let line = table.line(row).unwrap();
+        assert_eq!(line.judgement.verdict, Compliance::Meets, "{line:?}");
+        assert!(line.judgement.seen.contains("which REQ-8 allows"), "{line:?}");
+    }
     // The gateway itself has no such port, and a flow from inside is new to it.
     let after = "from outside: ICMP 3/3; from inside: a new mapping with the same port";
     assert_eq!(table.line("udp-after-idle").unwrap().judgement.seen, after);

@@ -47,6 +47,7 @@ fn published_ports_answer_by_their_design() {
         "udp-port-preservation",
         "udp-port-randomness",
         "udp-port-range",
+        "tcp-port-reuse",
         "tcp-refresh-reset",
         "udp-after-idle",
         "udp-refresh-error",
@@ -61,8 +62,8 @@ fn published_ports_answer_by_their_design() {
     assert_eq!(changed, expected);
     assert_eq!(table.kind.classic, Some("full cone"));
     let by_design = table.rows.iter().filter(|line| line.judgement.seen.starts_with("by design"));
-    // Five about the choice of ports, nine about packets that take one, six about refreshes, ten about timers.
-    assert_eq!(by_design.count(), 30);
+    // Six about the choice of ports, nine about packets that take one, six about refreshes, ten about timers.
+    assert_eq!(by_design.count(), 31);
     let words =
         "by design without a timer: open before the host sends, and still after 7500.0 s without packets";
     assert_eq!(table.line("tcp-idle-established").unwrap().judgement.seen, words);

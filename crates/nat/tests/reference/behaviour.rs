@@ -206,6 +206,9 @@ pub(crate) enum Defect {
     HairpinErrorHalf,
     /// A port goes to another host as soon as its mapping has ended, with one outside address for both hosts.
     PortsReusedAtOnce,
+    /// A port of TCP goes to another host 30 s after the last packet from inside, whatever became of its connection, with one outside
+    /// address for both hosts.
+    TcpPortsForgotten,
     /// A translator of prefixes changes only the prefix, and checksums with it.
     PrefixNotNeutral,
     /// A reset from outside ends the mapping if its sequence number is not near the expected one.
@@ -233,7 +236,7 @@ pub(crate) enum Defect {
 }
 
 impl Defect {
-    pub(crate) const ALL: [Defect; 90] = [
+    pub(crate) const ALL: [Defect; 91] = [
         Defect::PortsOverlap,
         Defect::PortsOverload,
         Defect::PoolArbitrary,
@@ -312,6 +315,7 @@ impl Defect {
         Defect::HairpinErrorsDropped,
         Defect::HairpinErrorHalf,
         Defect::PortsReusedAtOnce,
+        Defect::TcpPortsForgotten,
         Defect::PrefixNotNeutral,
         Defect::WildResetEnds,
         Defect::SequenceChecked,
@@ -340,6 +344,10 @@ pub(crate) struct Behaviour {
     pub(crate) tcp_opening: Duration,
     pub(crate) tcp_established: Duration,
     pub(crate) tcp_reset: Duration,
+    /// After the FINs of both ends.
+    pub(crate) tcp_closed: Duration,
+    /// How long the port of a mapping of TCP is kept from other hosts after its end.
+    pub(crate) tcp_held: Duration,
     pub(crate) icmp_query: Duration,
     /// Mappings of UDP, and as many of TCP, that each outside address has ports for.
     pub(crate) pool: usize,
@@ -367,6 +375,8 @@ impl Default for Behaviour {
             tcp_opening: Duration::from_secs(300),
             tcp_established: Duration::from_secs(9_000),
             tcp_reset: Duration::from_secs(300),
+            tcp_closed: Duration::from_secs(300),
+            tcp_held: Duration::from_secs(120),
             icmp_query: Duration::from_secs(300),
             pool: 300,
             host_limit: usize::MAX,
@@ -411,6 +421,7 @@ impl Behaviour {
                 .or(short(Defect::ShortEstablished, 3_600))
                 .unwrap_or(self.tcp_established),
             protocol::TCP if stage == Stage::Reset => short(Defect::ShortReset, 10).unwrap_or(self.tcp_reset),
+            protocol::TCP if stage == Stage::Closed => self.tcp_closed,
             protocol::TCP => short(Defect::ShortOpening, 120).unwrap_or(self.tcp_opening),
             protocol::ICMP => short(Defect::ShortQuery, 30).unwrap_or(self.icmp_query),
             _ if answered => short(Defect::ShortIdle, 60).unwrap_or(self.udp_answered),

@@ -112,7 +112,7 @@ pub(crate) fn expected(behaviour: &Behaviour, plain: &Verdicts) -> Verdicts {
 
 /// Whether a row needs mappings that are left alone.
 pub(crate) fn is_of_timers(id: &str) -> bool {
-    id.contains("idle") || id.contains("refresh") || id == "udp-port-reuse"
+    id.contains("idle") || id.contains("refresh") || id.ends_with("port-reuse")
 }
 
 /// Whether two hosts share an address, and mappings end early enough that the time afterwards is tried.
@@ -164,7 +164,7 @@ fn is_moot(defect: Defect, id: &str, behaviour: &Behaviour) -> bool {
     }
     match defect {
         Defect::PortsOverlap | Defect::PortsOverload => !id.ends_with("pooling"),
-        _ => id.ends_with("port-randomness") || id == "udp-port-reuse",
+        _ => id.ends_with("port-randomness") || id.ends_with("port-reuse"),
     }
 }
 

@@ -9,6 +9,7 @@ pub(crate) fn consequences(defect: Defect) -> &'static [(&'static str, Complianc
     match defect {
         // The defect needs one outside address for both hosts.
         Defect::PortsOverlap => &[
+            ("tcp-port-reuse", Compliance::Meets),
             ("tcp-mapping", Compliance::Partly),
             ("tcp-overloading", Compliance::Partly),
             ("tcp-port-randomness", Compliance::Meets),
@@ -25,6 +26,7 @@ pub(crate) fn consequences(defect: Defect) -> &'static [(&'static str, Complianc
             ("tcp-pooling", Compliance::NotTestable),
             ("udp-pooling", Compliance::NotTestable),
             ("udp-port-reuse", Compliance::Fails),
+            ("tcp-port-reuse", Compliance::Fails),
         ],
         Defect::PoolArbitrary => &[("tcp-pooling", Compliance::Fails), ("udp-pooling", Compliance::Fails)],
         Defect::TcpPoolArbitrary => &[("tcp-pooling", Compliance::Fails)],
@@ -215,6 +217,7 @@ fn carriage(defect: Defect) -> &'static [(&'static str, Compliance)] {
         ],
         // Both defects need one outside address for both hosts.
         Defect::IdKept => &[
+            ("tcp-port-reuse", Compliance::Meets),
             ("ip-identification", Compliance::Fails),
             ("tcp-pooling", Compliance::NotTestable),
             ("udp-pooling", Compliance::NotTestable),
@@ -222,6 +225,7 @@ fn carriage(defect: Defect) -> &'static [(&'static str, Compliance)] {
             ("udp-port-randomness", Compliance::Meets),
         ],
         Defect::PortsNextFree => &[
+            ("tcp-port-reuse", Compliance::Meets),
             ("tcp-pooling", Compliance::NotTestable),
             ("udp-pooling", Compliance::NotTestable),
             ("tcp-port-randomness", Compliance::Fails),
@@ -276,7 +280,15 @@ fn exhaustion(defect: Defect) -> &'static [(&'static str, Compliance)] {
             &[("icmp-error-hairpin", Compliance::Fails)]
         }
         Defect::PortsReusedAtOnce => &[
+            ("tcp-port-reuse", Compliance::Meets),
             ("udp-port-reuse", Compliance::Fails),
+            ("tcp-pooling", Compliance::NotTestable),
+            ("udp-pooling", Compliance::NotTestable),
+            ("tcp-port-randomness", Compliance::Meets),
+            ("udp-port-randomness", Compliance::Meets),
+        ],
+        Defect::TcpPortsForgotten => &[
+            ("tcp-port-reuse", Compliance::Fails),
             ("tcp-pooling", Compliance::NotTestable),
             ("udp-pooling", Compliance::NotTestable),
             ("tcp-port-randomness", Compliance::Meets),
