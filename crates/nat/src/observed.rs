@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub use crafted::{Craft, CraftedError};
 pub use idle::{Afterwards, Idle, IdleTry, Met, PortReuse, Refresh};
 pub use ipv6::Ipv6Path;
-pub use opening::{FirstPackets, NewMappings};
+pub use opening::{FirstPackets, FirstSyns, NewMappings};
 pub use published::{PublishedPort, PublishedPorts};
 pub use tcp::{SegmentTrip, Simultaneous, TcpCarriage, TcpOptions, TcpSequence, Unsolicited};
 pub use types::IcmpType;
@@ -91,6 +91,9 @@ pub struct Observations {
     pub new_mappings: Option<NewMappings>,
     /// The first two packets of UDP flows at once.
     pub udp_first_packets: Option<FirstPackets>,
+    /// The first SYNs of two hosts with one port at once.
+    #[serde(default)]
+    pub tcp_first_syns: Option<FirstSyns>,
 }
 
 /// How one inside port was seen at an outside one.

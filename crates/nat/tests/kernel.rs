@@ -130,6 +130,44 @@ fn root_a_port_is_free_as_soon_as_its_mapping_has_ended() {
     assert_eq!(table.line("udp-after-idle").unwrap().judgement.seen, after);
 }
 
+/// nf_nat_core.c looks for a free tuple, and nf_conntrack_core.c takes it when the packet leaves: the SYN that comes too late is
+/// dropped, and counted.
+#[test]
+fn root_syns_that_lose_their_race_are_those_that_the_kernel_counts() {
+    if privilege::test_needs_root() {
+        return;
+    }
+    if let Some(missing) = ["nft", "conntrack"].into_iter().find(|program| which(program).is_none()) {
+        println!("SKIP: {missing} is not installed");
+        return;
+    }
+    let lab = masquerading("test-nat-race", &RULES.replace(" fully-random", ""));
+    let site = lab.site("s").unwrap();
+    let failed = || {
+        let counters = run(site.host(Role::Gateway).unwrap(), "conntrack", &["-S"], "");
+        let counts = counters.split_whitespace().filter_map(|word| word.strip_prefix("insert_failed="));
+        counts.map(|count| count.parse::<u32>().unwrap()).sum::<u32>()
+    };
+    let (mut before, mut after) = (0, 0);
+    let mut step = |experiment: &str| {
+        match experiment {
+            "tcp-first-syns" => before = failed(),
+            "udp-moved" => after = failed(),
+            _ => {}
+        }
+        experiment != "udp-moved"
+    };
+    let mut ends = LabEnds::attach(site, Limits::default(), &Stop::default()).unwrap();
+    let seen = measure(&mut ends, &mut step).unwrap();
+    let race = seen.tcp_first_syns.unwrap();
+    println!("{race:?}");
+    assert!(race.sure, "{race:?}");
+    assert_eq!((race.lost, race.shared), (after - before, 0), "{race:?}");
+    let line = Table::of(&seen).line("tcp-first-syns").unwrap().judgement.clone();
+    let verdict = if race.lost == 0 { Compliance::Meets } else { Compliance::Fails };
+    assert_eq!(line.verdict, verdict, "{line:?}");
+}
+
 /// nf_nat_core.c: a packet for which no tuple is left is dropped without a word, and no mapping is ended for it. TCP has ports of its
 /// own.
 #[test]

@@ -40,6 +40,7 @@ fn published_ports_answer_by_their_design() {
         "udp-exhaustion-dropped",
         "udp-exhaustion-keeps",
         "udp-exhaustion-told",
+        "tcp-first-syns",
         "udp-first-packets",
         "udp-host-limit",
         "udp-parity",
@@ -62,8 +63,8 @@ fn published_ports_answer_by_their_design() {
     assert_eq!(changed, expected);
     assert_eq!(table.kind.classic, Some("full cone"));
     let by_design = table.rows.iter().filter(|line| line.judgement.seen.starts_with("by design"));
-    // Six about the choice of ports, nine about packets that take one, six about refreshes, ten about timers.
-    assert_eq!(by_design.count(), 31);
+    // Six about the choice of ports, ten about packets that take one, six about refreshes, ten about timers.
+    assert_eq!(by_design.count(), 32);
     let words =
         "by design without a timer: open before the host sends, and still after 7500.0 s without packets";
     assert_eq!(table.line("tcp-idle-established").unwrap().judgement.seen, words);

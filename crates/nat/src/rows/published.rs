@@ -18,7 +18,7 @@ const CHOICE: [&str; 6] = [
 const REFRESH: [&str; 3] = ["udp-refresh-out", "udp-refresh-in", "udp-refresh-error"];
 const TCP_REFRESH: [&str; 3] = ["tcp-refresh-out", "tcp-refresh-in", "tcp-refresh-reset"];
 /// Rows about packets that take a port, and about the end of ports.
-const EXHAUSTION: [&str; 9] = [
+const EXHAUSTION: [&str; 10] = [
     "udp-exhaustion-told",
     "udp-exhaustion-dropped",
     "udp-exhaustion-keeps",
@@ -27,6 +27,7 @@ const EXHAUSTION: [&str; 9] = [
     "tcp-exhaustion-keeps",
     "udp-host-limit",
     "udp-first-packets",
+    "tcp-first-syns",
     "udp-new-mappings",
 ];
 

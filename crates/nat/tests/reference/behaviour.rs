@@ -217,6 +217,10 @@ pub(crate) enum Defect {
     FirstPacketsLost,
     /// Each of them gets a mapping of its own.
     FirstPacketsSplit,
+    /// One of two SYNs is dropped that come at once from two hosts with the same port.
+    FirstSynsLost,
+    /// Both get the same outside port.
+    FirstSynsShared,
     /// Segments whose sequence number is not near the expected one are dropped.
     SequenceChecked,
     /// Such segments leave with the inside address.
@@ -236,7 +240,7 @@ pub(crate) enum Defect {
 }
 
 impl Defect {
-    pub(crate) const ALL: [Defect; 91] = [
+    pub(crate) const ALL: [Defect; 93] = [
         Defect::PortsOverlap,
         Defect::PortsOverload,
         Defect::PoolArbitrary,
@@ -322,6 +326,8 @@ impl Defect {
         Defect::SequenceLeaks,
         Defect::FirstPacketsLost,
         Defect::FirstPacketsSplit,
+        Defect::FirstSynsLost,
+        Defect::FirstSynsShared,
         Defect::BadErrorsPass,
         Defect::BadQuotesPass,
         Defect::QuotesChecked,

@@ -27,6 +27,7 @@ pub(crate) fn consequences(defect: Defect) -> &'static [(&'static str, Complianc
             ("udp-pooling", Compliance::NotTestable),
             ("udp-port-reuse", Compliance::Fails),
             ("tcp-port-reuse", Compliance::Fails),
+            ("tcp-first-syns", Compliance::Fails),
         ],
         Defect::PoolArbitrary => &[("tcp-pooling", Compliance::Fails), ("udp-pooling", Compliance::Fails)],
         Defect::TcpPoolArbitrary => &[("tcp-pooling", Compliance::Fails)],
@@ -295,6 +296,7 @@ fn exhaustion(defect: Defect) -> &'static [(&'static str, Compliance)] {
             ("udp-port-randomness", Compliance::Meets),
         ],
         Defect::WildResetEnds => &[("tcp-reset-window", Compliance::Fails)],
+        Defect::FirstSynsLost | Defect::FirstSynsShared => &[("tcp-first-syns", Compliance::Fails)],
         Defect::FirstPacketsLost | Defect::FirstPacketsSplit => &[("udp-first-packets", Compliance::Fails)],
         // Only described.
         Defect::SequenceChecked | Defect::SequenceLeaks => &[],

@@ -215,6 +215,18 @@ impl Table {
         self.mappings.iter().any(|m| m.protocol == protocol && m.outside == outside && !m.published)
     }
 
+    /// The outside endpoint of another host's mapping of TCP for the same port and endpoint, which a packet of that batch made.
+    pub(crate) fn rival(&self, inside: SocketAddr, to: SocketAddr, batch: u64) -> Option<SocketAddr> {
+        let others = |m: &&Mapping| {
+            m.protocol == protocol::TCP
+                && m.batch == batch
+                && m.inside.port() == inside.port()
+                && m.inside.ip() != inside.ip()
+                && m.contacted.contains(&to)
+        };
+        self.mappings.iter().find(others).map(|m| m.outside)
+    }
+
     /// The mapping of TCP that uses it was forgotten.
     pub(crate) fn has_forgotten(&self, outside: SocketAddr) -> bool {
         let own = |m: &&Mapping| m.protocol == protocol::TCP && m.outside == outside;
