@@ -50,6 +50,9 @@ pub struct Observations {
     pub tcp_unsolicited: Option<Unsolicited>,
     /// Echo requests from inside.
     pub icmp_query: Option<IcmpQuery>,
+    /// An echo request between two inside hosts by way of an outside address.
+    #[serde(default)]
+    pub icmp_hairpin: Option<QueryHairpin>,
     /// ICMP errors about packets of UDP, TCP and ICMP.
     pub icmp_errors: Option<Vec<IcmpError>>,
     /// ICMP errors that are damaged, cut short, or about no mapping.
@@ -197,6 +200,23 @@ pub struct IcmpQuery {
     #[serde(default)]
     pub seen: [Option<SocketAddr>; 2],
     /// The path carried a control packet, where one did not arrive.
+    pub sure: bool,
+}
+
+/// An echo request of the second inside host to the first one's outside address, and the reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct QueryHairpin {
+    /// Address and identifier of an echo request of each host to an outside address.
+    pub hosts: [SocketAddr; 2],
+    /// The same as seen there; `None` if one did not arrive.
+    pub seen: [Option<SocketAddr>; 2],
+    /// Source address with which the request reached the first host; `None` if it did not.
+    pub source: Option<IpAddr>,
+    /// The first host's reply reached the second one.
+    pub replied: bool,
+    /// The NAT itself replied instead.
+    pub by_nat: bool,
+    /// The path carried a control packet, where something did not arrive.
     pub sure: bool,
 }
 

@@ -78,6 +78,10 @@ fn root_verdicts_follow_from_the_kernels_source() {
         ("icmp-too-big-in", Compliance::Meets),
         ("tcp-half-close-in", Compliance::Meets),
         ("tcp-syn-ack-data", Compliance::Meets),
+        // nf_conntrack_proto_tcp.c: a SYN in the reply direction is one of a simultaneous open, with data or without.
+        ("tcp-syn-data-in", Compliance::Meets),
+        // Both hosts share the gateway's address, so that a ping to it is for the gateway itself.
+        ("icmp-query-hairpin", Compliance::Described),
     ] {
         let line = table.line(row).unwrap();
         assert_eq!(line.judgement.verdict, verdict, "{line:?}");

@@ -146,6 +146,7 @@ fn beside_another(place: DefectiveNat, defect: Defect) -> Option<&'static [(&'st
             | Defect::HairpinInsideSource
             | Defect::HairpinErrorsDropped
             | Defect::HairpinErrorHalf
+            | Defect::QueriesNotHairpinned
             | Defect::SynReset
             | Defect::ErrorOutSourceKept
             | Defect::BadErrorsPass

@@ -60,6 +60,7 @@ const EXPERIMENTS: &[Named] = &[
     Named("udp-moved", mapping::udp_moved, &["udp-port-randomness"]),
     Named("tcp-moved", mapping::tcp_moved, &["tcp-port-randomness", "tcp-pooling"]),
     Named(ICMP_QUERY, icmp::query, &["icmp-query", "icmp-query-mapping"]),
+    Named("icmp-hairpin", hairpin::icmp, &["icmp-query-hairpin"]),
     Named(ICMP_ERRORS, icmp::errors, &[]),
     Named(CRAFTED_ERRORS, crafted::errors, &[]),
     Named("icmp-types", types::all, &[]),

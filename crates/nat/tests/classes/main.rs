@@ -114,6 +114,7 @@ fn all_nine_classes_are_told_apart() {
                 expected.insert("udp-hairpin", Compliance::NotTestable);
                 expected.insert("udp-hairpin-source", Compliance::NotTestable);
                 expected.insert("icmp-error-hairpin", Compliance::NotTestable);
+                expected.insert("icmp-query-hairpin", Compliance::NotTestable);
                 expected.insert("tcp-hairpin", Compliance::NotTestable);
                 expected.insert("tcp-hairpin-source", Compliance::NotTestable);
             }
@@ -312,6 +313,7 @@ fn packets_after_the_end_of_their_mapping_are_described() {
 fn changed_ports_at_random_meet_the_requirement() {
     let table = table(Behaviour { addresses: [reference::ADDRESSES[0]; 2], ..Behaviour::default() });
     let expected = [
+        ("icmp-query-hairpin", Compliance::Described),
         ("tcp-port-reuse", Compliance::Meets),
         ("tcp-port-randomness", Compliance::Meets),
         ("tcp-pooling", Compliance::NotTestable),

@@ -221,6 +221,10 @@ pub(crate) enum Defect {
     FirstSynsLost,
     /// Both get the same outside port.
     FirstSynsShared,
+    /// A SYN from outside with data is dropped.
+    SynDataInDropped,
+    /// The NAT answers pings to its own outside addresses itself.
+    QueriesNotHairpinned,
     /// Segments whose sequence number is not near the expected one are dropped.
     SequenceChecked,
     /// Such segments leave with the inside address.
@@ -240,7 +244,7 @@ pub(crate) enum Defect {
 }
 
 impl Defect {
-    pub(crate) const ALL: [Defect; 93] = [
+    pub(crate) const ALL: [Defect; 95] = [
         Defect::PortsOverlap,
         Defect::PortsOverload,
         Defect::PoolArbitrary,
@@ -328,6 +332,8 @@ impl Defect {
         Defect::FirstPacketsSplit,
         Defect::FirstSynsLost,
         Defect::FirstSynsShared,
+        Defect::SynDataInDropped,
+        Defect::QueriesNotHairpinned,
         Defect::BadErrorsPass,
         Defect::BadQuotesPass,
         Defect::QuotesChecked,

@@ -9,6 +9,7 @@ pub(crate) fn consequences(defect: Defect) -> &'static [(&'static str, Complianc
     match defect {
         // The defect needs one outside address for both hosts.
         Defect::PortsOverlap => &[
+            ("icmp-query-hairpin", Compliance::Described),
             ("tcp-port-reuse", Compliance::Meets),
             ("tcp-mapping", Compliance::Partly),
             ("tcp-overloading", Compliance::Partly),
@@ -28,11 +29,17 @@ pub(crate) fn consequences(defect: Defect) -> &'static [(&'static str, Complianc
             ("udp-port-reuse", Compliance::Fails),
             ("tcp-port-reuse", Compliance::Fails),
             ("tcp-first-syns", Compliance::Fails),
+            ("icmp-query-hairpin", Compliance::Described),
         ],
-        Defect::PoolArbitrary => &[("tcp-pooling", Compliance::Fails), ("udp-pooling", Compliance::Fails)],
+        Defect::PoolArbitrary => &[
+            ("tcp-pooling", Compliance::Fails),
+            ("udp-pooling", Compliance::Fails),
+            ("icmp-query-hairpin", Compliance::Described),
+        ],
         Defect::TcpPoolArbitrary => &[("tcp-pooling", Compliance::Fails)],
         Defect::LowPortsRaised => &[("udp-port-range", Compliance::Fails)],
         Defect::ParityLost => &[
+            ("icmp-query-hairpin", Compliance::Described),
             ("udp-parity", Compliance::Fails),
             ("tcp-port-randomness", Compliance::Fails),
             ("udp-port-randomness", Compliance::Fails),
@@ -44,8 +51,10 @@ pub(crate) fn consequences(defect: Defect) -> &'static [(&'static str, Complianc
             ("udp-hairpin", Compliance::Fails),
             ("udp-hairpin-source", Compliance::NotTestable),
             ("icmp-error-hairpin", Compliance::NotTestable),
+            ("icmp-query-hairpin", Compliance::Fails),
         ],
         Defect::HairpinInsideSource => &[
+            ("icmp-query-hairpin", Compliance::Fails),
             ("tcp-hairpin-source", Compliance::Fails),
             ("udp-hairpin-source", Compliance::Fails),
             ("icmp-error-hairpin", Compliance::NotTestable),
@@ -62,7 +71,9 @@ pub(crate) fn consequences(defect: Defect) -> &'static [(&'static str, Complianc
         ],
         Defect::TcpMappingDependent => &[("tcp-mapping", Compliance::Fails)],
         Defect::SynReset => &[("tcp-unsolicited-syn", Compliance::Fails)],
-        Defect::NoSimultaneousOpen => &[("tcp-simultaneous-open", Compliance::Fails)],
+        Defect::NoSimultaneousOpen => {
+            &[("tcp-simultaneous-open", Compliance::Fails), ("tcp-syn-data-in", Compliance::NotTestable)]
+        }
         Defect::ShortOpening => &[("tcp-idle-opening", Compliance::Fails)],
         _ => icmp_and_ip(defect),
     }
@@ -74,6 +85,7 @@ fn icmp_and_ip(defect: Defect) -> &'static [(&'static str, Compliance)] {
         Defect::QueriesDropped => &[
             ("icmp-query", Compliance::Fails),
             ("icmp-query-mapping", Compliance::NotSure),
+            ("icmp-query-hairpin", Compliance::NotSure),
             ("icmp-error-about-query", Compliance::NotSure),
             ("icmp-error-out-about-query", Compliance::NotSure),
             ("icmp-error-keeps-query", Compliance::NotSure),
@@ -218,6 +230,7 @@ fn carriage(defect: Defect) -> &'static [(&'static str, Compliance)] {
         ],
         // Both defects need one outside address for both hosts.
         Defect::IdKept => &[
+            ("icmp-query-hairpin", Compliance::Described),
             ("tcp-port-reuse", Compliance::Meets),
             ("ip-identification", Compliance::Fails),
             ("tcp-pooling", Compliance::NotTestable),
@@ -226,6 +239,7 @@ fn carriage(defect: Defect) -> &'static [(&'static str, Compliance)] {
             ("udp-port-randomness", Compliance::Meets),
         ],
         Defect::PortsNextFree => &[
+            ("icmp-query-hairpin", Compliance::Described),
             ("tcp-port-reuse", Compliance::Meets),
             ("tcp-pooling", Compliance::NotTestable),
             ("udp-pooling", Compliance::NotTestable),
@@ -281,6 +295,7 @@ fn exhaustion(defect: Defect) -> &'static [(&'static str, Compliance)] {
             &[("icmp-error-hairpin", Compliance::Fails)]
         }
         Defect::PortsReusedAtOnce => &[
+            ("icmp-query-hairpin", Compliance::Described),
             ("tcp-port-reuse", Compliance::Meets),
             ("udp-port-reuse", Compliance::Fails),
             ("tcp-pooling", Compliance::NotTestable),
@@ -289,6 +304,7 @@ fn exhaustion(defect: Defect) -> &'static [(&'static str, Compliance)] {
             ("udp-port-randomness", Compliance::Meets),
         ],
         Defect::TcpPortsForgotten => &[
+            ("icmp-query-hairpin", Compliance::Described),
             ("tcp-port-reuse", Compliance::Fails),
             ("tcp-pooling", Compliance::NotTestable),
             ("udp-pooling", Compliance::NotTestable),
@@ -297,6 +313,8 @@ fn exhaustion(defect: Defect) -> &'static [(&'static str, Compliance)] {
         ],
         Defect::WildResetEnds => &[("tcp-reset-window", Compliance::Fails)],
         Defect::FirstSynsLost | Defect::FirstSynsShared => &[("tcp-first-syns", Compliance::Fails)],
+        Defect::SynDataInDropped => &[("tcp-syn-data-in", Compliance::Fails)],
+        Defect::QueriesNotHairpinned => &[("icmp-query-hairpin", Compliance::Fails)],
         Defect::FirstPacketsLost | Defect::FirstPacketsSplit => &[("udp-first-packets", Compliance::Fails)],
         // Only described.
         Defect::SequenceChecked | Defect::SequenceLeaks => &[],
