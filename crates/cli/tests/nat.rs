@@ -4,7 +4,7 @@ mod documents;
 mod nat_tables;
 mod nat_timers;
 
-use nat_tables::{gateways, json, nat, timeouts, verdicts, words_of};
+use nat_tables::{gateways, json, nat, settled_verdicts, timeouts, verdicts, words_of};
 use serde_json::Value;
 use weir_testkit::{PATIENCE, World, holds, measured};
 
@@ -164,7 +164,7 @@ fn root_gateways_are_shown_side_by_side_and_compared() {
         |more: &[&str]| nat(&world, &[&["lab", "--idle", "0"], more, &options[..]].concat()).expect(0).stdout;
     let document = lab(&["--json"]);
     let saved: Value = serde_json::from_str(&document).unwrap();
-    let [plain, allow, _] = [0, 1, 2].map(|n| verdicts(&saved["gateways"][n]));
+    let [plain, allow, _] = [0, 1, 2].map(|n| settled_verdicts(&saved["gateways"][n]));
     assert_eq!(plain, allow);
     let markdown = lab(&["--markdown"]);
     let mapping = markdown.lines().find(|line| line.starts_with("| `udp-mapping`")).unwrap();
@@ -211,7 +211,7 @@ fn root_published_ports_keep_no_state_and_their_rows_say_so() {
     }
     let document = documents::read(&lab.expect(0).stdout, "nat-lab");
     let [docker, publish] = [0, 1].map(|n| &document["gateways"][n]);
-    let (by_rules, by_bpf) = (verdicts(docker), verdicts(publish));
+    let (by_rules, by_bpf) = (settled_verdicts(docker), settled_verdicts(publish));
     let differ = by_rules.iter().filter(|(id, verdict)| by_bpf[*id] != **verdict);
     let differ: Vec<(&str, &str, &str)> = differ.map(|(id, verdict)| (*id, *verdict, by_bpf[id])).collect();
     assert_eq!(
@@ -242,7 +242,8 @@ fn root_published_ports_keep_no_state_and_their_rows_say_so() {
         ]
     );
     assert_eq!(publish["kind"]["classic"], "full cone");
-    for id in ["udp-idle-answered", "udp-parity", "udp-refresh-out", "udp-exhaustion-told"] {
+    for id in ["udp-idle-answered", "udp-parity", "udp-refresh-out", "udp-exhaustion-told", "tcp-first-syns"]
+    {
         assert!(words_of(publish, id).starts_with("by design"), "{id}: {}", words_of(publish, id));
     }
     for protocol in ["udp", "tcp"] {
@@ -329,35 +330,6 @@ fn root_paced_idle_times_are_the_kernels_settings() {
         }
     };
     measured(1, 1, |_| holds(attempt));
-}
-
-#[test]
-fn root_packets_are_kept_for_tcpdump() {
-    if World::lacks(&["nft", "tcpdump"]) {
-        return;
-    }
-    let Some(world) = World::root(WEIR) else { return };
-    let folder = world.work().join("packets");
-    let folder = folder.to_str().unwrap();
-    let page = nat(&world, &["lab", "--idle", "0", "--pcap", folder, "--markdown"]).expect(0).stdout;
-    let proof = "| `udp-hairpin` | fails | the NAT itself answers with ICMP 3/3 | udp-hairpin.pcapng 1-";
-    assert!(page.contains(proof), "{page}");
-    let read = |experiment: &str| {
-        let mut command = world.command("tcpdump");
-        command.args(["-nn", "-v", "-r", &format!("{folder}/nft-masquerade/{experiment}.pcapng")]);
-        world.run(command).expect(0).stdout
-    };
-    // The first packet of the first experiment, as it was sent inside and as it was seen outside.
-    let mapping = read("udp-mapping");
-    assert!(mapping.contains("198.18.0.10.20000 > 198.19.0.10."), "{mapping}");
-    assert!(mapping.contains("198.19.0.1.20000 > 198.19.0.10."), "{mapping}");
-    assert!(!mapping.contains("bad udp cksum"), "{mapping}");
-    let hairpin = read("udp-hairpin");
-    assert!(hairpin.contains("198.19.0.1 > 198.18.0.11: ICMP 198.19.0.1 udp port"), "{hairpin}");
-    let fragments = read("udp-fragments");
-    assert!(fragments.contains("flags [+]"), "{fragments}");
-    let errors = read("icmp-errors");
-    assert!(errors.contains("time exceeded in-transit") && errors.contains("unreachable"), "{errors}");
 }
 
 #[test]

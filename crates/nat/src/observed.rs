@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub use crafted::{Craft, CraftedError};
 pub use idle::{Afterwards, Idle, IdleTry, Met, PortReuse, Refresh};
 pub use ipv6::Ipv6Path;
-pub use opening::{FirstPackets, NewMappings};
+pub use opening::{FirstPackets, FirstSyns, NewMappings};
 pub use published::{PublishedPort, PublishedPorts};
 pub use tcp::{SegmentTrip, Simultaneous, TcpCarriage, TcpOptions, TcpSequence, Unsolicited};
 pub use types::IcmpType;
@@ -50,6 +50,9 @@ pub struct Observations {
     pub tcp_unsolicited: Option<Unsolicited>,
     /// Echo requests from inside.
     pub icmp_query: Option<IcmpQuery>,
+    /// An echo request between two inside hosts by way of an outside address.
+    #[serde(default)]
+    pub icmp_hairpin: Option<QueryHairpin>,
     /// ICMP errors about packets of UDP, TCP and ICMP.
     pub icmp_errors: Option<Vec<IcmpError>>,
     /// ICMP errors that are damaged, cut short, or about no mapping.
@@ -84,10 +87,16 @@ pub struct Observations {
     pub idle: Option<Idle>,
     /// As many mappings as the NAT has ports for.
     pub exhaustion: Option<Exhaustion>,
+    /// The same by SYNs.
+    #[serde(default)]
+    pub tcp_exhaustion: Option<Exhaustion>,
     /// How long the first of them took.
     pub new_mappings: Option<NewMappings>,
     /// The first two packets of UDP flows at once.
     pub udp_first_packets: Option<FirstPackets>,
+    /// The first SYNs of two hosts with one port at once.
+    #[serde(default)]
+    pub tcp_first_syns: Option<FirstSyns>,
 }
 
 /// How one inside port was seen at an outside one.
@@ -194,6 +203,23 @@ pub struct IcmpQuery {
     pub sure: bool,
 }
 
+/// An echo request of the second inside host to the first one's outside address, and the reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct QueryHairpin {
+    /// Address and identifier of an echo request of each host to an outside address.
+    pub hosts: [SocketAddr; 2],
+    /// The same as seen there; `None` if one did not arrive.
+    pub seen: [Option<SocketAddr>; 2],
+    /// Source address with which the request reached the first host; `None` if it did not.
+    pub source: Option<IpAddr>,
+    /// The first host's reply reached the second one.
+    pub replied: bool,
+    /// The NAT itself replied instead.
+    pub by_nat: bool,
+    /// The path carried a control packet, where something did not arrive.
+    pub sure: bool,
+}
+
 /// The packet that an ICMP error is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -297,7 +323,7 @@ pub struct OverlapTrip {
 }
 
 /// Mappings of both inside hosts to one destination, opened until none is left or the limit is reached.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Exhaustion {
     /// Inside ports of each host that were tried.
     pub tried: [u32; 2],
@@ -311,6 +337,9 @@ pub struct Exhaustion {
     pub told: u32,
     /// Type and code of the first such error.
     pub error: Option<(u8, u8)>,
+    /// SYNs that did not leave, and that were answered by a reset.
+    #[serde(default)]
+    pub resets: u32,
     /// Packets that left by an outside port which another inside port had.
     pub reused: u32,
     /// Packets that left with their inside address.

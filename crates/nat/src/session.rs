@@ -27,12 +27,16 @@ const CONTROL_PATIENCE: u32 = 50;
 const SEQUENCE_SHIFT: u32 = 16;
 /// Window of every segment.
 const WINDOW: u16 = 60_000;
+/// First port once all are used: between two of those before, so that no experiment meets an earlier one's. Even.
+const BETWEEN: u16 = FIRST_PORT + PORT_STEP / 2;
 /// Further than all ports of one check's experiments from their beginning. A multiple of [`PORT_STEP`].
 const LEAP: u16 = 4_000;
 /// The experiments that only gateways with published ports have, and only others.
 pub(crate) const PUBLISHED: &str = "published-ports";
 pub(crate) const EXHAUSTION: &str = "udp-exhaustion";
+pub(crate) const TCP_EXHAUSTION: &str = "tcp-exhaustion";
 pub(crate) const FIRST_PACKETS: &str = "udp-first-packets";
+pub(crate) const FIRST_SYNS: &str = "tcp-first-syns";
 /// Those of one version of IP.
 pub(crate) const CRAFTED_ERRORS: &str = "icmp-crafted-errors";
 pub(crate) const IPV6: &str = "ipv6-path";
@@ -144,7 +148,7 @@ impl<'a> Session<'a> {
         let fits = match experiment {
             PUBLISHED => published,
             // No packet asks a published port's gateway for a port.
-            EXHAUSTION | FIRST_PACKETS => !published,
+            EXHAUSTION | TCP_EXHAUSTION | FIRST_PACKETS | FIRST_SYNS => !published,
             IPV6 => self.is_ipv6(),
             // Headers of IPv6 have no checksum, and only its fragments have an identification.
             CRAFTED_ERRORS | IDENTIFICATION => !self.is_ipv6(),
@@ -181,18 +185,18 @@ impl<'a> Session<'a> {
         loop {
             let port = self.next_port;
             // Some thousands of experiments fit; a run has some hundreds.
-            self.next_port = self.next_port.checked_add(PORT_STEP).unwrap_or(FIRST_PORT);
+            self.next_port = self.next_port.checked_add(PORT_STEP).unwrap_or(BETWEEN);
             if self.ends.has_port(port) {
                 return port;
             }
             // Two are left out: ports that follow each other stand for two different ones outside.
-            self.next_port = self.next_port.checked_add(PORT_STEP).unwrap_or(FIRST_PORT);
+            self.next_port = self.next_port.checked_add(PORT_STEP).unwrap_or(BETWEEN);
         }
     }
 
     /// Goes on with ports that are far from those before.
     pub(crate) fn leap(&mut self) {
-        self.next_port = self.next_port.checked_add(LEAP).unwrap_or(FIRST_PORT);
+        self.next_port = self.next_port.checked_add(LEAP).unwrap_or(BETWEEN);
     }
 
     /// Whether the first inside host may use that port.

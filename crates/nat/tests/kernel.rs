@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use weir_lab::{Family, Lab, LabOptions, Role, SiteSpec, Topology};
 use weir_nat::lab::LabEnds;
+use weir_nat::observed::PortReuse;
 use weir_nat::rows::judge::Ipv6Kind;
 use weir_nat::{Compliance, Limits, Table, measure};
 use weir_sys::process::which;
@@ -77,6 +78,10 @@ fn root_verdicts_follow_from_the_kernels_source() {
         ("icmp-too-big-in", Compliance::Meets),
         ("tcp-half-close-in", Compliance::Meets),
         ("tcp-syn-ack-data", Compliance::Meets),
+        // nf_conntrack_proto_tcp.c: a SYN in the reply direction is one of a simultaneous open, with data or without.
+        ("tcp-syn-data-in", Compliance::Meets),
+        // Both hosts share the gateway's address, so that a ping to it is for the gateway itself.
+        ("icmp-query-hairpin", Compliance::Described),
     ] {
         let line = table.line(row).unwrap();
         assert_eq!(line.judgement.verdict, verdict, "{line:?}");
@@ -100,24 +105,75 @@ fn root_a_port_is_free_as_soon_as_its_mapping_has_ended() {
     }
     let lab = masquerading("test-nat-reuse", &RULES.replace(" fully-random", ""));
     let site = lab.site("s").unwrap();
-    let timeout = || sysctl::set(&ProcRoot::new("/"), "net.netfilter.nf_conntrack_udp_timeout", "5");
-    site.host(Role::Gateway).unwrap().run(timeout).unwrap().unwrap();
+    for timer in ["udp_timeout", "tcp_timeout_time_wait"] {
+        let name = format!("net.netfilter.nf_conntrack_{timer}");
+        let set = || sysctl::set(&ProcRoot::new("/"), &name, "5");
+        site.host(Role::Gateway).unwrap().run(set).unwrap().unwrap();
+    }
     let limits = Limits { idle: Duration::from_secs(17), ..Limits::default() };
     let seen = measure(&mut LabEnds::attach(site, limits, &Stop::default()).unwrap(), &mut |_| true).unwrap();
     // The ports of 8, 16 and 17 s, if the machine was not so busy that its NAT was late.
     let reuse = &seen.idle.as_ref().unwrap().port_reuse;
     assert_eq!(reuse.len(), 3, "{reuse:?}");
     assert!(reuse.iter().all(|r| r.second == Some(r.first)), "{reuse:?}");
+    // So it is with connections that are closed, but not with open ones.
+    let idle = seen.idle.as_ref().unwrap();
+    for (reuse, is_free) in [(&idle.tcp_port_reuse, true), (&idle.tcp_open_port_reuse, false)] {
+        assert_eq!(reuse.len(), 3, "{reuse:?}");
+        let given = |r: &PortReuse| r.second.is_some() && (r.second == Some(r.first)) == is_free;
+        assert!(reuse.iter().all(given), "{is_free}: {reuse:?}");
+    }
     let table = Table::of(&seen);
-    let line = table.line("udp-port-reuse").unwrap();
-    assert_eq!(line.judgement.verdict, Compliance::Meets, "{line:?}");
-    assert!(line.judgement.seen.contains("which REQ-8 allows"), "{line:?}");
+    for row in ["udp-port-reuse", "tcp-port-reuse"] {
+        let line = table.line(row).unwrap();
+        assert_eq!(line.judgement.verdict, Compliance::Meets, "{line:?}");
+        assert!(line.judgement.seen.contains("which REQ-8 allows"), "{line:?}");
+    }
     // The gateway itself has no such port, and a flow from inside is new to it.
     let after = "from outside: ICMP 3/3; from inside: a new mapping with the same port";
     assert_eq!(table.line("udp-after-idle").unwrap().judgement.seen, after);
 }
 
-/// nf_nat_core.c: a packet for which no tuple is left is dropped without a word, and no mapping is ended for it.
+/// nf_nat_core.c looks for a free tuple, and nf_conntrack_core.c takes it when the packet leaves: the SYN that comes too late is
+/// dropped, and counted.
+#[test]
+fn root_syns_that_lose_their_race_are_those_that_the_kernel_counts() {
+    if privilege::test_needs_root() {
+        return;
+    }
+    if let Some(missing) = ["nft", "conntrack"].into_iter().find(|program| which(program).is_none()) {
+        println!("SKIP: {missing} is not installed");
+        return;
+    }
+    let lab = masquerading("test-nat-race", &RULES.replace(" fully-random", ""));
+    let site = lab.site("s").unwrap();
+    let failed = || {
+        let counters = run(site.host(Role::Gateway).unwrap(), "conntrack", &["-S"], "");
+        let counts = counters.split_whitespace().filter_map(|word| word.strip_prefix("insert_failed="));
+        counts.map(|count| count.parse::<u32>().unwrap()).sum::<u32>()
+    };
+    let (mut before, mut after) = (0, 0);
+    let mut step = |experiment: &str| {
+        match experiment {
+            "tcp-first-syns" => before = failed(),
+            "udp-moved" => after = failed(),
+            _ => {}
+        }
+        experiment != "udp-moved"
+    };
+    let mut ends = LabEnds::attach(site, Limits::default(), &Stop::default()).unwrap();
+    let seen = measure(&mut ends, &mut step).unwrap();
+    let race = seen.tcp_first_syns.unwrap();
+    println!("{race:?}");
+    assert!(race.sure, "{race:?}");
+    assert_eq!((race.lost, race.shared), (after - before, 0), "{race:?}");
+    let line = Table::of(&seen).line("tcp-first-syns").unwrap().judgement.clone();
+    let verdict = if race.lost == 0 { Compliance::Meets } else { Compliance::Fails };
+    assert_eq!(line.verdict, verdict, "{line:?}");
+}
+
+/// nf_nat_core.c: a packet for which no tuple is left is dropped without a word, and no mapping is ended for it. TCP has ports of its
+/// own.
 #[test]
 fn root_the_end_of_a_pool_is_silent_and_ends_no_mapping() {
     const POOL: u32 = 400;
@@ -130,31 +186,35 @@ fn root_the_end_of_a_pool_is_silent_and_ends_no_mapping() {
     }
     let rules = RULES.replace(
         "masquerade fully-random",
-        "meta l4proto udp masquerade to :40000-40399; oifname \"outside\" masquerade",
+        "meta l4proto { udp, tcp } masquerade to :40000-40399; oifname \"outside\" masquerade",
     );
     let lab = masquerading("test-nat-pool", &rules);
     let site = lab.site("s").unwrap();
     let limits = Limits { mappings: 4 * POOL, ..Limits::default() };
     let mut ends = LabEnds::attach(site, limits, &Stop::default()).unwrap();
     let seen = measure(&mut ends, &mut |_| true).unwrap();
-    let end = seen.exhaustion.unwrap();
-    assert!(end.sure && end.one_address, "{end:?}");
-    assert_eq!((end.ended[0], end.told, end.leaked, end.reused), (true, 0, 0, 0), "{end:?}");
-    // Ports are tried at random, so that some may be left.
-    let opened = end.witnesses + end.opened.iter().sum::<u32>();
-    assert!((POOL * 8 / 10..=POOL).contains(&opened), "{end:?}");
     let table = Table::of(&seen);
-    // A busy machine may need longer than a mapping lives, and must say so.
-    let slow = end.took_s >= 25.0;
-    for (row, verdict) in [
-        ("udp-exhaustion-told", Compliance::Fails),
-        ("udp-exhaustion-dropped", Compliance::Meets),
-        ("udp-exhaustion-keeps", Compliance::Meets),
-        ("udp-host-limit", Compliance::Described),
-    ] {
-        let line = table.line(row).unwrap();
-        let expected = if slow { Compliance::NotSure } else { verdict };
-        assert_eq!(line.judgement.verdict, expected, "{line:?} {end:?}");
+    for (protocol, end) in [("udp", seen.exhaustion.unwrap()), ("tcp", seen.tcp_exhaustion.unwrap())] {
+        assert!(end.sure && end.one_address, "{protocol}: {end:?}");
+        assert_eq!((end.ended[0], end.told, end.resets), (true, 0, 0), "{protocol}: {end:?}");
+        assert_eq!((end.leaked, end.reused), (0, 0), "{protocol}: {end:?}");
+        // Ports are tried at random, so that some may be left.
+        let opened = end.witnesses + end.opened.iter().sum::<u32>();
+        assert!((POOL * 8 / 10..=POOL).contains(&opened), "{protocol}: {end:?}");
+        // A busy machine may need longer than a mapping lives, and must say so.
+        let slow = end.took_s >= 25.0;
+        let [told, dropped, keeps] =
+            ["told", "dropped", "keeps"].map(|row| format!("{protocol}-exhaustion-{row}"));
+        let mut rows =
+            vec![(told, Compliance::Fails), (dropped, Compliance::Meets), (keeps, Compliance::Meets)];
+        if protocol == "udp" {
+            rows.push(("udp-host-limit".to_owned(), Compliance::Described));
+        }
+        for (row, verdict) in rows {
+            let line = table.line(&row).unwrap();
+            let expected = if slow { Compliance::NotSure } else { verdict };
+            assert_eq!(line.judgement.verdict, expected, "{line:?} {end:?}");
+        }
     }
 }
 

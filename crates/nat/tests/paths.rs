@@ -116,14 +116,25 @@ fn beside_another(place: DefectiveNat, defect: Defect) -> Option<&'static [(&'st
     use Compliance::{Described, Fails, Meets, NotTestable, Partly};
     Some(match (place, defect) {
         // One of both lowers the hop limit, drops what the other leaks, or has no mapping.
-        (_, Defect::TtlKept | Defect::UnmappedErrorsPass | Defect::ExhaustionLeaks)
+        (
+            _,
+            Defect::TtlKept
+            | Defect::UnmappedErrorsPass
+            | Defect::ExhaustionLeaks
+            | Defect::TcpExhaustionLeaks,
+        )
         // Both have as many ports: the home router's end, and the carrier's do not.
         | (
             DefectiveNat::Carrier,
             Defect::ExhaustionSilent
             | Defect::ExhaustionWrongCode
             | Defect::ExhaustionShares
-            | Defect::ExhaustionEvicts,
+            | Defect::ExhaustionEvicts
+            | Defect::TcpExhaustionSilent
+            | Defect::TcpExhaustionWrongCode
+            | Defect::TcpExhaustionResets
+            | Defect::TcpExhaustionShares
+            | Defect::TcpExhaustionEvicts,
         )
         // Both links are as narrow: the home router's comes first.
         | (DefectiveNat::Carrier, Defect::TooLongVanishes | Defect::TooLongWrongMtu | Defect::DfCleared)
@@ -135,6 +146,7 @@ fn beside_another(place: DefectiveNat, defect: Defect) -> Option<&'static [(&'st
             | Defect::HairpinInsideSource
             | Defect::HairpinErrorsDropped
             | Defect::HairpinErrorHalf
+            | Defect::QueriesNotHairpinned
             | Defect::SynReset
             | Defect::ErrorOutSourceKept
             | Defect::BadErrorsPass
@@ -148,6 +160,9 @@ fn beside_another(place: DefectiveNat, defect: Defect) -> Option<&'static [(&'st
             ("udp-exhaustion-dropped", Meets),
             ("udp-host-limit", Described),
         ],
+        (DefectiveNat::Home, Defect::TcpExhaustionEvicts) => {
+            &[("tcp-exhaustion-told", Meets), ("tcp-exhaustion-dropped", Meets)]
+        }
         // One leaks them, and the other drops or translates them.
         (_, Defect::OthersLeaked) => &[
             ("protocol-dccp", Partly),

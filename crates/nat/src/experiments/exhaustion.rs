@@ -4,10 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::SocketAddr;
 
-use weir_wire::Icmp;
+use weir_wire::{Icmp, Tcp};
 
+use super::segments::{Connection, connect};
+use super::sequence::data;
 use crate::observed::{Exhaustion, NewMappings};
-use crate::session::{CONTROL_PORT, Protocol, Session};
+use crate::session::{CONTROL_PORT, Protocol, Segment, Session};
 use crate::{Arrival, Observations, Packet, Side};
 
 /// Inside ports that are used: those from which NATs give ports of the same range (RFC 4787 REQ-3a).
@@ -23,6 +25,8 @@ const WITNESSES: usize = 8;
 struct Witness {
     inside: SocketAddr,
     seen: SocketAddr,
+    /// Numbers of the next segment from outside, if it is of a connection.
+    numbers: Option<(u32, u32)>,
 }
 
 /// One inside port's packet.
@@ -33,41 +37,44 @@ struct Asked {
     seen: Option<SocketAddr>,
     /// Type and code of the error that the sender got.
     error: Option<(u8, u8)>,
+    /// The sender got a reset.
+    reset: bool,
 }
 
-/// RFC 5508 section 6, RFC 6888 section 3: all mappings are to one destination, for which even a NAT that shares ports needs one
-/// each.
+/// RFC 5508 section 6, RFC 6888 section 3.
 pub(super) fn udp(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
+    if let Some((seen, times)) = search(session, Protocol::Udp)? {
+        observations.exhaustion = Some(seen);
+        observations.new_mappings = Some(times);
+    }
+    Ok(())
+}
+
+/// The same by SYNs, beside connections that are open.
+pub(super) fn tcp(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
+    observations.tcp_exhaustion = search(session, Protocol::Tcp)?.map(|(seen, _)| seen);
+    Ok(())
+}
+
+/// All mappings are to one destination, for which even a NAT that shares ports needs one each. `None`: none are to be opened.
+fn search(session: &mut Session<'_>, protocol: Protocol) -> io::Result<Option<(Exhaustion, NewMappings)>> {
     let limit = session.conditions().limits.mappings;
     if limit == 0 {
-        return Ok(());
+        return Ok(None);
     }
     let begun = session.now();
     let port = session.fresh_port();
     let to = session.outside(0, port);
     // The control packets' mapping must be there before no port is left.
     let (alive, _) = session.path_is_alive()?;
-    let witnesses = witnesses(session, to)?;
+    let witnesses = witnesses(session, protocol, to)?;
     let mut fill = Fill {
+        protocol,
         to,
         used: witnesses.iter().map(|witness| witness.seen).collect(),
         addresses: [None; 2],
         times: NewMappings { batch: BATCH as u32, new_s: Vec::new(), known_s: Vec::new() },
-        seen: Exhaustion {
-            tried: [0; 2],
-            opened: [0; 2],
-            ended: [false; 2],
-            refused: 0,
-            told: 0,
-            error: None,
-            reused: 0,
-            leaked: 0,
-            one_address: false,
-            witnesses: witnesses.len() as u32,
-            witnesses_alive: 0,
-            took_s: 0.0,
-            sure: alive,
-        },
+        seen: Exhaustion { witnesses: witnesses.len() as u32, sure: alive, ..Exhaustion::default() },
     };
     let kept: HashSet<SocketAddr> = witnesses.iter().map(|witness| witness.inside).collect();
     fill.host(session, 0, limit, &kept)?;
@@ -77,24 +84,35 @@ pub(super) fn udp(session: &mut Session<'_>, observations: &mut Observations) ->
     let Fill { addresses, mut seen, times, .. } = fill;
     seen.one_address = addresses[1].is_none() || addresses[0] == addresses[1];
     for witness in &witnesses {
-        let trip = session.inbound(Protocol::Udp, to, witness.seen)?;
+        let back = (Side::Outside, to, witness.seen);
+        let trip = match witness.numbers {
+            None => session.inbound(Protocol::Udp, to, witness.seen)?,
+            Some((sequence, acknowledgement)) => data(session, back, sequence, acknowledgement)?,
+        };
         seen.witnesses_alive += u32::from(trip.to() == Some(witness.inside));
         seen.sure &= trip.is_sure();
     }
     seen.took_s = session.now().saturating_sub(begun).as_secs_f64();
-    observations.exhaustion = Some(seen);
-    observations.new_mappings = Some(times);
-    Ok(())
+    Ok(Some((seen, times)))
 }
 
-/// Mappings with packets both ways.
-fn witnesses(session: &mut Session<'_>, to: SocketAddr) -> io::Result<Vec<Witness>> {
+/// Mappings with packets both ways: of TCP, open connections.
+fn witnesses(session: &mut Session<'_>, protocol: Protocol, to: SocketAddr) -> io::Result<Vec<Witness>> {
     let mut witnesses = Vec::new();
     for _ in 0..WITNESSES {
+        if protocol == Protocol::Tcp {
+            let connection = connect(session, to)?;
+            witnesses.extend(connection.map(|Connection { inside, mapped, near, away, .. }| Witness {
+                inside,
+                seen: mapped,
+                numbers: Some((away, near)),
+            }));
+            continue;
+        }
         let inside = session.fresh_inside();
-        let Some(seen) = session.outbound(Protocol::Udp, inside, to)?.from() else { continue };
-        if session.inbound(Protocol::Udp, to, seen)?.to() == Some(inside) {
-            witnesses.push(Witness { inside, seen });
+        let Some(seen) = session.outbound(protocol, inside, to)?.from() else { continue };
+        if session.inbound(protocol, to, seen)?.to() == Some(inside) {
+            witnesses.push(Witness { inside, seen, numbers: None });
         }
     }
     Ok(witnesses)
@@ -102,6 +120,7 @@ fn witnesses(session: &mut Session<'_>, to: SocketAddr) -> io::Result<Vec<Witnes
 
 /// The state of the search.
 struct Fill {
+    protocol: Protocol,
     to: SocketAddr,
     /// Outside endpoints that are in use.
     used: HashSet<SocketAddr>,
@@ -132,7 +151,8 @@ impl Fill {
             let asked = self.ask(session, batch)?;
             let took = session.now() - begun;
             let opened = self.count(which, &asked);
-            if opened == BATCH as u32 && self.times.new_s.len() < TIMED {
+            let is_timed = self.protocol == Protocol::Udp && self.times.new_s.len() < TIMED;
+            if opened == BATCH as u32 && is_timed {
                 let begun = session.now();
                 self.ask(session, batch)?;
                 self.times.new_s.push(took.as_secs_f64());
@@ -146,15 +166,29 @@ impl Fill {
         Ok(())
     }
 
-    /// One datagram from each of these ports, sent again where nothing arrived.
+    /// The first packet of a mapping, and the bytes by which it is known.
+    fn packet(&self, session: &mut Session<'_>, inside: SocketAddr) -> (Packet, Vec<u8>) {
+        match self.protocol {
+            Protocol::Udp => {
+                let data = session.data();
+                (Packet::udp(inside, self.to, &data), data)
+            }
+            Protocol::Tcp => {
+                let sequence = session.sequence();
+                let header = Segment { sequence, acknowledgement: 0, flags: Tcp::SYN }.header();
+                (Packet::tcp(inside, self.to, header, &[]), sequence.to_be_bytes().to_vec())
+            }
+        }
+    }
+
+    /// One packet from each of these ports, sent again where nothing arrived.
     fn ask(&mut self, session: &mut Session<'_>, batch: &[SocketAddr]) -> io::Result<Vec<Asked>> {
         let mut asked: Vec<Asked> = Vec::with_capacity(batch.len());
         let mut by_data = HashMap::new();
         for (n, inside) in batch.iter().enumerate() {
-            let data = session.data();
-            let packet = Packet::udp(*inside, self.to, &data);
-            by_data.insert(data, n);
-            asked.push(Asked { inside: *inside, packet, seen: None, error: None });
+            let (packet, known_by) = self.packet(session, *inside);
+            by_data.insert(known_by, n);
+            asked.push(Asked { inside: *inside, packet, seen: None, error: None, reset: false });
         }
         for _ in 0..session.attempts() {
             for one in asked.iter().filter(|one| one.seen.is_none()) {
@@ -183,6 +217,7 @@ impl Fill {
                 None => {
                     self.seen.refused += 1;
                     self.seen.told += u32::from(one.error.is_some());
+                    self.seen.resets += u32::from(one.reset);
                     self.seen.error = self.seen.error.or(one.error);
                 }
                 Some(seen) if seen.ip() == one.inside.ip() => self.seen.leaked += 1,
@@ -198,16 +233,22 @@ impl Fill {
     }
 }
 
-/// A datagram that arrived outside, or an error about one.
+/// A packet that arrived outside, or an answer to one: an error, or a reset.
 fn note(arrival: &Arrival, asked: &mut [Asked], by_data: &HashMap<Vec<u8>, usize>) {
     let packet = &arrival.packet;
-    if let (Side::Outside, Some(data)) = (arrival.side, packet.udp_data()) {
-        if let Some(n) = by_data.get(data) {
+    if arrival.side == Side::Outside {
+        let number = packet.tcp_segment().map(|(header, _)| header.sequence.to_be_bytes().to_vec());
+        let known_by = packet.udp_data().map(<[u8]>::to_vec).or(number);
+        if let Some(n) = known_by.and_then(|known_by| by_data.get(&known_by)) {
             asked[*n].seen = packet.from();
         }
         return;
     }
-    let Some(message) = packet.icmp_message().filter(|_| arrival.side == Side::Inside) else { return };
+    if packet.tcp_header().is_some_and(|header| header.flags & Tcp::RST != 0) {
+        asked.iter_mut().filter(|one| packet.to() == Some(one.inside)).for_each(|one| one.reset = true);
+        return;
+    }
+    let Some(message) = packet.icmp_message() else { return };
     let about = message.quote().and_then(Packet::read_quoted);
     let from = about.and_then(|about| about.from());
     if let Some(one) = asked.iter_mut().find(|one| Some(one.inside) == from)

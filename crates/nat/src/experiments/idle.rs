@@ -57,6 +57,10 @@ enum Purpose {
     Held(Hold, f64),
     /// Asks which outside port the other host gets from the same inside one.
     Reused,
+    /// The same by a SYN, after the first host's connection was closed.
+    ReusedClosed,
+    /// The same while that connection is open.
+    ReusedOpen,
 }
 
 impl Purpose {
@@ -78,6 +82,11 @@ impl Purpose {
             Purpose::Held(hold, _) => hold.base(),
             other => other,
         }
+    }
+
+    /// Whether the other host asks.
+    fn is_of_other_host(self) -> bool {
+        matches!(self, Purpose::Reused | Purpose::ReusedClosed | Purpose::ReusedOpen)
     }
 
     /// Whether it needs ends that carry any packet.
@@ -102,6 +111,7 @@ impl Purpose {
             Purpose::ResetOut => &["tcp-idle-reset-out"],
             Purpose::Held(hold, _) => hold.rows(),
             Purpose::Reused => &["udp-port-reuse"],
+            Purpose::ReusedClosed | Purpose::ReusedOpen => &["tcp-port-reuse"],
         }
     }
 }

@@ -22,8 +22,9 @@ use std::io;
 pub use idle::{bracket, longest_left};
 
 use crate::session::{
-    CARRIAGE, CRAFTED_ERRORS, EXHAUSTION, FIRST_PACKETS, FRAGMENTS, ICMP_ERRORS, ICMP_QUERY, IDENTIFICATION,
-    IDLE, IP_FIELDS, IPV6, OTHER_PROTOCOLS, OVERLAPPING, PUBLISHED, SEQUENCE, SIMULTANEOUS, Session,
+    CARRIAGE, CRAFTED_ERRORS, EXHAUSTION, FIRST_PACKETS, FIRST_SYNS, FRAGMENTS, ICMP_ERRORS, ICMP_QUERY,
+    IDENTIFICATION, IDLE, IP_FIELDS, IPV6, OTHER_PROTOCOLS, OVERLAPPING, PUBLISHED, SEQUENCE, SIMULTANEOUS,
+    Session, TCP_EXHAUSTION,
 };
 use crate::{Earlier, Ends, Observations, Progress};
 
@@ -55,9 +56,11 @@ const EXPERIMENTS: &[Named] = &[
     Named(CARRIAGE, segments::carriage, &[]),
     Named(SEQUENCE, sequence::numbers, &["tcp-sequence-check", "tcp-reset-window"]),
     Named(FIRST_PACKETS, race::udp, &["udp-first-packets"]),
+    Named(FIRST_SYNS, race::tcp, &["tcp-first-syns"]),
     Named("udp-moved", mapping::udp_moved, &["udp-port-randomness"]),
     Named("tcp-moved", mapping::tcp_moved, &["tcp-port-randomness", "tcp-pooling"]),
     Named(ICMP_QUERY, icmp::query, &["icmp-query", "icmp-query-mapping"]),
+    Named("icmp-hairpin", hairpin::icmp, &["icmp-query-hairpin"]),
     Named(ICMP_ERRORS, icmp::errors, &[]),
     Named(CRAFTED_ERRORS, crafted::errors, &[]),
     Named("icmp-types", types::all, &[]),
@@ -79,6 +82,11 @@ const EXPERIMENTS: &[Named] = &[
             "udp-host-limit",
             "udp-new-mappings",
         ],
+    ),
+    Named(
+        TCP_EXHAUSTION,
+        exhaustion::tcp,
+        &["tcp-exhaustion-told", "tcp-exhaustion-dropped", "tcp-exhaustion-keeps"],
     ),
 ];
 

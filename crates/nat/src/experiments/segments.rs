@@ -45,6 +45,8 @@ pub(super) fn carriage(session: &mut Session<'_>, observations: &mut Observation
     let answer = syn_ack(session, &option_bytes(), false)?.unwrap_or((LOST, None));
     session.about(&["tcp-syn-ack-data"]);
     let syn_ack_data = syn_ack(session, &[], true)?.map_or(LOST, |(trip, _)| trip);
+    session.about(&["tcp-syn-data-in"]);
+    let syn_data_in = syn_from_outside_with_data(session)?;
     observations.tcp_carriage = Some(TcpCarriage {
         options,
         syn_data,
@@ -54,6 +56,7 @@ pub(super) fn carriage(session: &mut Session<'_>, observations: &mut Observation
         data_after_fin_in: after_fin_in.1,
         options_in: read_options(answer.1.as_ref(), answer.0.sure),
         syn_ack_data,
+        syn_data_in,
         reset: after_reset.0,
         data_after_reset: after_reset.1,
     });
@@ -152,6 +155,20 @@ fn syn_with_data(session: &mut Session<'_>) -> io::Result<SegmentTrip> {
     let header = Segment { sequence, acknowledgement: 0, flags: Tcp::SYN }.header();
     let packet = Packet::tcp(inside, far, header, &data);
     let trip = session.send(Side::Inside, &packet, &|a| is_segment(a, Side::Outside, sequence))?;
+    let carried = trip.arrived.as_ref().and_then(|arrival| arrival.packet.tcp_segment());
+    Ok(SegmentTrip { arrived: carried.is_some_and(|(_, found)| found == data), sure: trip.is_sure() })
+}
+
+/// The SYN of the contacted endpoint, with data: a filter admits it, if it admits any.
+fn syn_from_outside_with_data(session: &mut Session<'_>) -> io::Result<SegmentTrip> {
+    let inside = session.fresh_inside();
+    let port = session.fresh_port();
+    let far = session.outside(0, port);
+    let Some(mapped) = session.outbound(Protocol::Tcp, inside, far)?.from() else { return Ok(LOST) };
+    let (sequence, data) = (session.sequence(), session.data());
+    let header = Segment { sequence, acknowledgement: 0, flags: Tcp::SYN }.header();
+    let packet = Packet::tcp(far, mapped, header, &data);
+    let trip = session.send(Side::Outside, &packet, &|a| is_segment(a, Side::Inside, sequence))?;
     let carried = trip.arrived.as_ref().and_then(|arrival| arrival.packet.tcp_segment());
     Ok(SegmentTrip { arrived: carried.is_some_and(|(_, found)| found == data), sure: trip.is_sure() })
 }

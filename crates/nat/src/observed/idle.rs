@@ -45,6 +45,12 @@ pub struct Idle {
     pub tcp_refreshed_reset: Option<Refresh>,
     /// Outside ports of one host, and what the other one got later.
     pub port_reuse: Vec<PortReuse>,
+    /// The same by SYNs, after the first host's connections were closed.
+    #[serde(default)]
+    pub tcp_port_reuse: Vec<PortReuse>,
+    /// The same while the first host's connections are open.
+    #[serde(default)]
+    pub tcp_open_port_reuse: Vec<PortReuse>,
     /// Datagrams of flows whose mapping had ended; `None` if none had.
     #[serde(default)]
     pub udp_afterwards: Option<Afterwards>,
@@ -111,7 +117,7 @@ pub struct PortReuse {
     pub first: SocketAddr,
     /// Inside endpoint of the second one.
     pub inside: SocketAddr,
-    /// Its packet's time after the first host's only packet, s.
+    /// Its packet's time after the first host's last packet, s.
     pub after_s: f64,
     /// Outside endpoint with which that arrived; `None` if it did not.
     pub second: Option<SocketAddr>,

@@ -16,6 +16,19 @@ pub struct FirstPackets {
     pub sure: bool,
 }
 
+/// SYNs of both inside hosts from the same port to one endpoint, sent at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FirstSyns {
+    /// Pairs.
+    pub pairs: u32,
+    /// SYNs that did not arrive.
+    pub lost: u32,
+    /// Pairs that left by one outside port.
+    pub shared: u32,
+    /// The path loses nothing, and carried a control packet where one did not arrive.
+    pub sure: bool,
+}
+
 /// Batches of packets, from the first one sent to the last one seen outside.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NewMappings {

@@ -52,6 +52,9 @@ pub struct TcpCarriage {
     /// A SYN and ACK from outside with data.
     #[serde(default)]
     pub syn_ack_data: SegmentTrip,
+    /// A SYN from the contacted endpoint with data.
+    #[serde(default)]
+    pub syn_data_in: SegmentTrip,
     /// A reset from outside, of another connection.
     pub reset: SegmentTrip,
     /// Data from inside after it.

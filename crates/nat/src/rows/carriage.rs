@@ -60,6 +60,18 @@ pub(super) const ROWS: &[Row] = &[
         judge: |o| segment(o, |c| c.syn_data, "the SYN with data").unwrap_or_else(|e| e),
     },
     Row {
+        id: "tcp-syn-data-in",
+        group: Group::Carriage,
+        rfc: 5382,
+        section: "4.2",
+        requirement: "REQ-2",
+        level: Level::Must,
+        asks: "a SYN with data gets through from outside, to an open or a published port",
+        sent: "a SYN from the contacted endpoint with eight bytes",
+        breaks: "clients with TCP Fast Open wait for their second SYN at servers behind this NAT, or hang",
+        judge: |o| syn_data_in(o).unwrap_or_else(|e| e),
+    },
+    Row {
         id: "tcp-syn-ack-data",
         group: Group::Carriage,
         rfc: 5382,
@@ -257,6 +269,20 @@ fn mss(o: &Observations, which: fn(&TcpCarriage) -> TcpOptions, segment: &str) -
 fn segment(o: &Observations, which: fn(&TcpCarriage) -> SegmentTrip, what: &str) -> Judged {
     let trip = which(carriage(o)?);
     Ok(if trip.arrived { meets(format!("{what} arrived")) } else { lost(what, trip.sure) })
+}
+
+/// Data are not at fault if no SYN gets in.
+fn syn_data_in(o: &Observations) -> Judged {
+    let trip = carriage(o)?.syn_data_in;
+    let plain = made(&o.tcp_simultaneous)?;
+    if !trip.arrived && trip.sure && plain.syn_out && !plain.syn_in {
+        return Ok(if plain.sure {
+            not_testable("no SYN of the contacted endpoint arrived, with data or without")
+        } else {
+            not_sure("SYNs and control packets were lost")
+        });
+    }
+    segment(o, |c| c.syn_data_in, "the SYN with data")
 }
 
 /// A segment that ends something, and data after it.

@@ -5,7 +5,7 @@ use super::verdicts::Judged;
 use super::{Compliance, Confidence, Group, Judgement, Level, Row};
 use crate::Observations;
 use crate::experiments::bracket;
-use crate::observed::Exhaustion;
+use crate::observed::{Exhaustion, Idle, IdleTry};
 
 /// How long a mapping is known to live where no idle time was measured, s: five less than the shortest usual timer.
 const USUAL_LIFE_S: f64 = 25.0;
@@ -15,6 +15,17 @@ const REASONS: [(u8, u8); 4] = [(3, 13), (3, 1), (1, 1), (1, 3)];
 
 /// The packets of all rows.
 const SENT: &str = "UDP from ever more ports of both hosts to one endpoint, until none gets through";
+const SENT_BY_TCP: &str = "SYNs from ever more ports of both hosts to one endpoint, until none gets through";
+
+/// The search by one protocol.
+struct Search {
+    seen: fn(&Observations) -> &Option<Exhaustion>,
+    /// Idle times of the mappings that it opens.
+    idle: fn(&Idle) -> &Vec<IdleTry>,
+}
+
+const UDP: Search = Search { seen: |o| &o.exhaustion, idle: |idle| &idle.unanswered };
+const TCP: Search = Search { seen: |o| &o.tcp_exhaustion, idle: |idle| &idle.tcp_opening };
 
 /// The rows.
 pub(super) const ROWS: &[Row] = &[
@@ -28,7 +39,7 @@ pub(super) const ROWS: &[Row] = &[
         asks: "a host whose packet finds no free port gets ICMP 3/13, or 3/1 as RFC 6888 has it",
         sent: SENT,
         breaks: "logins and DNS hang until they time out when ports run out, and no log says why",
-        judge: |o| told(o).unwrap_or_else(|e| e),
+        judge: |o| told(o, &UDP).unwrap_or_else(|e| e),
     },
     Row {
         id: "udp-exhaustion-dropped",
@@ -40,7 +51,7 @@ pub(super) const ROWS: &[Row] = &[
         asks: "a packet that finds no free port is dropped, and leaves by no other way",
         sent: SENT,
         breaks: "inside addresses leak, or two hosts get each other's answers",
-        judge: |o| dropped(o).unwrap_or_else(|e| e),
+        judge: |o| dropped(o, &UDP).unwrap_or_else(|e| e),
     },
     Row {
         id: "udp-exhaustion-keeps",
@@ -52,7 +63,7 @@ pub(super) const ROWS: &[Row] = &[
         asks: "no mapping is ended to make room for another one",
         sent: "a packet from outside to each of eight earlier mappings after that",
         breaks: "one host that scans or shares files cuts the calls and sessions of all others",
-        judge: |o| keeps(o).unwrap_or_else(|e| e),
+        judge: |o| keeps(o, &UDP).unwrap_or_else(|e| e),
     },
     Row {
         id: "udp-host-limit",
@@ -66,12 +77,48 @@ pub(super) const ROWS: &[Row] = &[
         breaks: "",
         judge: |o| host_limit(o).unwrap_or_else(|e| e),
     },
+    Row {
+        id: "tcp-exhaustion-told",
+        group: Group::Exhaustion,
+        rfc: 5508,
+        section: "6",
+        requirement: "REQ-8",
+        level: Level::Should,
+        asks: "a host whose SYN finds no free port gets ICMP 3/13, or 3/1 as RFC 6888 has it",
+        sent: SENT_BY_TCP,
+        breaks: "browsers and clients wait minutes for servers, or call them down, when the NAT's ports run out",
+        judge: |o| told(o, &TCP).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "tcp-exhaustion-dropped",
+        group: Group::Exhaustion,
+        rfc: 6888,
+        section: "3",
+        requirement: "REQ-11A",
+        level: Level::Must,
+        asks: "a SYN that finds no free port is dropped, and leaves by no other way",
+        sent: SENT_BY_TCP,
+        breaks: "inside addresses leak, or segments of two connections are mixed and both are reset",
+        judge: |o| dropped(o, &TCP).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "tcp-exhaustion-keeps",
+        group: Group::Exhaustion,
+        rfc: 6888,
+        section: "3",
+        requirement: "REQ-11D",
+        level: Level::MustNot,
+        asks: "no open connection is ended to make room for another one",
+        sent: "data from outside on each of eight open connections after that",
+        breaks: "one host that scans or downloads from many peers cuts the SSH sessions of all others",
+        judge: |o| keeps(o, &TCP).unwrap_or_else(|e| e),
+    },
 ];
 
 /// The search, if no mapping can have ended by itself in its course.
-fn exhaustion(o: &Observations) -> Result<&Exhaustion, Judgement> {
+fn exhaustion<'a>(o: &'a Observations, search: &Search) -> Result<&'a Exhaustion, Judgement> {
     translates(o)?;
-    let seen = made(&o.exhaustion)?;
+    let seen = made((search.seen)(o))?;
     if !seen.sure {
         return Err(not_sure("the path lost control packets"));
     }
@@ -79,8 +126,9 @@ fn exhaustion(o: &Observations) -> Result<&Exhaustion, Judgement> {
         return Err(not_sure("no mapping could be opened first"));
     }
     let life = o.idle.as_ref().map_or(USUAL_LIFE_S, |idle| {
-        let longest = idle.unanswered.iter().filter(|t| t.alive).map(|t| t.idle_s).fold(0.0, f64::max);
-        bracket(&idle.unanswered).map_or(longest, |(alive, _)| alive)
+        let tries = (search.idle)(idle);
+        let longest = tries.iter().filter(|t| t.alive).map(|t| t.idle_s).fold(0.0, f64::max);
+        bracket(tries).map_or(longest, |(alive, _)| alive)
     });
     if seen.took_s >= life {
         let took = seen.took_s;
@@ -90,8 +138,8 @@ fn exhaustion(o: &Observations) -> Result<&Exhaustion, Judgement> {
 }
 
 /// The same, if it came to the end of ports.
-fn ended(o: &Observations) -> Result<&Exhaustion, Judgement> {
-    let seen = exhaustion(o)?;
+fn ended<'a>(o: &'a Observations, search: &Search) -> Result<&'a Exhaustion, Judgement> {
+    let seen = exhaustion(o, search)?;
     if seen.ended == [false; 2] {
         let opened: u32 = seen.opened.iter().sum();
         // Ports of older mappings may have become free after the end was reached.
@@ -103,12 +151,20 @@ fn ended(o: &Observations) -> Result<&Exhaustion, Judgement> {
     Ok(seen)
 }
 
-fn told(o: &Observations) -> Judged {
-    let seen = ended(o)?;
+fn told(o: &Observations, search: &Search) -> Judged {
+    let seen = ended(o, search)?;
     if seen.refused == 0 {
         return Ok(not_testable("no packet was dropped"));
     }
     Ok(match seen.error {
+        None if seen.resets > 0 => is(
+            Compliance::Partly,
+            Confidence::High,
+            format!(
+                "{} of {} SYNs answered by a reset, as by a server that refuses",
+                seen.resets, seen.refused
+            ),
+        ),
         None => fails(format!("none of {} packets was answered by ICMP", seen.refused)),
         Some((kind, code)) if REASONS.contains(&(kind, code)) && seen.told == seen.refused => {
             meets(format!("ICMP {kind}/{code}"))
@@ -127,8 +183,8 @@ fn told(o: &Observations) -> Judged {
     })
 }
 
-fn dropped(o: &Observations) -> Judged {
-    let seen = ended(o)?;
+fn dropped(o: &Observations, search: &Search) -> Judged {
+    let seen = ended(o, search)?;
     Ok(match (seen.leaked, seen.reused) {
         (0, 0) => meets(format!("{} packets did not leave", seen.refused)),
         (0, n) => fails(format!("{n} packets left by a port that another inside port had")),
@@ -137,8 +193,8 @@ fn dropped(o: &Observations) -> Judged {
 }
 
 /// A mapping that ended is one too many, whether the ports came to their end or not.
-fn keeps(o: &Observations) -> Judged {
-    let seen = exhaustion(o)?;
+fn keeps(o: &Observations, search: &Search) -> Judged {
+    let seen = exhaustion(o, search)?;
     let (alive, all) = (seen.witnesses_alive, seen.witnesses);
     if alive < all {
         let opened: u32 = seen.opened.iter().sum();
@@ -147,12 +203,12 @@ fn keeps(o: &Observations) -> Judged {
             all - alive
         )));
     }
-    ended(o)?;
+    ended(o, search)?;
     Ok(meets(format!("all of {all} mappings carry packets afterwards")))
 }
 
 fn host_limit(o: &Observations) -> Judged {
-    let seen = ended(o)?;
+    let seen = ended(o, &UDP)?;
     let [first, second] = seen.opened;
     Ok(if !seen.one_address {
         does(format!("each host has an outside address of its own: {first} and {second} ports"))

@@ -2,9 +2,11 @@
 
 use std::net::SocketAddr;
 
-use super::judge::{fails, made, meets, not_sure, not_testable, translates, vanished};
+use super::judge::{
+    Dependence, does, fails, made, meets, not_sure, not_testable, translates, udp_filtering, vanished,
+};
 use super::verdicts::{Judged, Wanted, idle, refresh};
-use super::{Group, Judgement, Level, Row};
+use super::{Compliance, Group, Judgement, Level, Row};
 use crate::Observations;
 use crate::observed::{About, IcmpError};
 
@@ -96,6 +98,18 @@ pub(super) const ROWS: &[Row] = &[
         sent: "port unreachable from the inside host, about an echo reply that it got",
         breaks: "inside addresses leak, and monitoring outside does not see who has gone",
         judge: |o| judge(o, &[About::QueryIn], whole).unwrap_or_else(|e| e),
+    },
+    Row {
+        id: "icmp-query-hairpin",
+        group: Group::Hairpin,
+        rfc: 5508,
+        section: "5",
+        requirement: "REQ-7",
+        level: Level::Must,
+        asks: "inside hosts can ping each other's outside addresses, where each has one of its own (Basic NAT)",
+        sent: "an echo request of one inside host to the other one's outside address, and the reply",
+        breaks: "monitoring and checks from inside call hosts down that are reached from outside",
+        judge: |o| query_hairpin(o).unwrap_or_else(|e| e),
     },
     Row {
         id: "icmp-error-hairpin",
@@ -228,6 +242,43 @@ fn query_mapping(o: &Observations) -> Judged {
     Ok(match first == second {
         true => meets("the same for both destinations"),
         false => fails(format!("{} for one destination, {} for the other", words(first), words(second))),
+    })
+}
+
+/// RFC 5508 section 5 asks it of Basic NAT only: each host has an outside address, and identifiers stay.
+fn query_hairpin(o: &Observations) -> Judged {
+    translates(o)?;
+    let seen = made(&o.icmp_hairpin)?;
+    let [Some(first), Some(second)] = seen.seen else {
+        return Ok(not_sure("an echo request did not arrive"));
+    };
+    if !seen.sure {
+        return Ok(not_sure("neither a ping nor a control packet arrived"));
+    }
+    let keeps = |n: usize, outside: SocketAddr| seen.hosts[n].port() == outside.port();
+    let is_basic = first.ip() != second.ip() && keeps(0, first) && keeps(1, second);
+    let flaw = match seen.source {
+        None if seen.by_nat => Some("the NAT itself replies".to_owned()),
+        None => Some("a ping to the other host's outside address did not arrive".to_owned()),
+        Some(source) if source != second.ip() => {
+            Some(format!("the ping arrives from {source}, no outside address of the sender"))
+        }
+        Some(_) if !seen.replied => Some("the ping arrives, and its reply does not come back".to_owned()),
+        Some(_) => None,
+    };
+    let fate = flaw.clone().unwrap_or_else(|| "the ping arrives, and its reply comes back".to_owned());
+    if !is_basic {
+        let why = "hosts share an address or identifiers are changed, and this is asked of Basic NAT only";
+        return Ok(does(format!("{fate}; {why}")));
+    }
+    let independent = query_mapping(o).is_ok_and(|judgement| judgement.verdict == Compliance::Meets);
+    let is_open = udp_filtering(o) == Some(Dependence::EndpointIndependent);
+    Ok(match flaw {
+        None => meets(fate),
+        Some(_) if seen.source.is_none() && !seen.by_nat && !independent && !is_open => not_testable(
+            "both mapping and filter depend on the destination: the filter may have dropped the ping",
+        ),
+        Some(flaw) => fails(flaw),
     })
 }
 

@@ -22,6 +22,19 @@ pub(super) const ROWS: &[Row] = &[
         breaks: "name look-ups that ask for A and AAAA at once wait five seconds for the lost one",
         judge: |o| first_packets(o).unwrap_or_else(|e| e),
     },
+    // No RFC names this race either: REQ-2 wants SYNs that the NAT permits through, and REQ-7 no port for two hosts.
+    Row {
+        id: "tcp-first-syns",
+        group: Group::Mapping,
+        rfc: 5382,
+        section: "4.2",
+        requirement: "REQ-2",
+        level: Level::Must,
+        asks: "SYNs of two hosts at once from the same port both leave, by a port each",
+        sent: "a SYN of each of two hosts from one port to one endpoint, from two threads at once, 32 times",
+        breaks: "connections from busy hosts, containers and pods take one or three seconds more: the SYN is sent again",
+        judge: |o| first_syns(o).unwrap_or_else(|e| e),
+    },
     // The letter of REQ-4, which recommends such a limit, is from memory.
     Row {
         id: "udp-new-mappings",
@@ -53,6 +66,24 @@ fn first_packets(o: &Observations) -> Judged {
             fails(format!("{lost} of {} packets did not arrive, two of {flows} flows at once", 2 * flows))
         }
         _ => fails(format!("{split} of {flows} flows left by two mappings")),
+    })
+}
+
+fn first_syns(o: &Observations) -> Judged {
+    translates(o)?;
+    let seen = made(&o.tcp_first_syns)?;
+    let (pairs, lost, shared) = (seen.pairs, seen.lost, seen.shared);
+    Ok(match (shared, lost) {
+        (0, 0) => is(
+            Compliance::Meets,
+            Confidence::Medium,
+            format!("both SYNs of all of {pairs} pairs left by a port each"),
+        ),
+        (0, _) if !seen.sure || lost == 2 * pairs => {
+            not_sure(format!("{lost} of {} SYNs did not arrive, on a path that loses packets", 2 * pairs))
+        }
+        (0, _) => fails(format!("{lost} of {} SYNs did not arrive, two of {pairs} pairs at once", 2 * pairs)),
+        _ => fails(format!("{shared} of {pairs} pairs left by one outside port")),
     })
 }
 

@@ -6,18 +6,28 @@ use crate::Observations;
 use crate::observed::{Idle, IdleTry, PublishedPort};
 
 /// Rows about the choice of an outside port.
-const CHOICE: [&str; 5] =
-    ["udp-port-preservation", "udp-port-range", "udp-parity", "udp-port-randomness", "udp-port-contiguity"];
+const CHOICE: [&str; 6] = [
+    "udp-port-preservation",
+    "udp-port-range",
+    "udp-parity",
+    "udp-port-randomness",
+    "udp-port-contiguity",
+    "tcp-port-reuse",
+];
 /// Rows about packets that keep a mapping alive.
 const REFRESH: [&str; 3] = ["udp-refresh-out", "udp-refresh-in", "udp-refresh-error"];
 const TCP_REFRESH: [&str; 3] = ["tcp-refresh-out", "tcp-refresh-in", "tcp-refresh-reset"];
 /// Rows about packets that take a port, and about the end of ports.
-const EXHAUSTION: [&str; 6] = [
+const EXHAUSTION: [&str; 10] = [
     "udp-exhaustion-told",
     "udp-exhaustion-dropped",
     "udp-exhaustion-keeps",
+    "tcp-exhaustion-told",
+    "tcp-exhaustion-dropped",
+    "tcp-exhaustion-keeps",
     "udp-host-limit",
     "udp-first-packets",
+    "tcp-first-syns",
     "udp-new-mappings",
 ];
 

@@ -27,6 +27,7 @@ fn table(behaviour: Behaviour) -> Table {
     // The end of ports is looked for without the mappings that are left alone.
     let quick = measure(&mut Memory::new(behaviour, Duration::ZERO), &mut |_| true).unwrap();
     (observations.exhaustion, observations.new_mappings) = (quick.exhaustion, quick.new_mappings);
+    observations.tcp_exhaustion = quick.tcp_exhaustion;
     Table::of(&observations)
 }
 
@@ -51,7 +52,7 @@ fn a_nat_without_defects_meets_everything() {
     let table = table(Behaviour::default());
     for line in &table.rows {
         // Each host has an outside address of its own: no port has to be changed, or goes to the other one.
-        let of_one = line.id.ends_with("port-randomness") || line.id == "udp-port-reuse";
+        let of_one = line.id.ends_with("port-randomness") || line.id.ends_with("port-reuse");
         let kept = of_one && line.judgement.verdict == Compliance::NotTestable;
         let fine = kept || matches!(line.judgement.verdict, Compliance::Meets | Compliance::Described);
         assert!(fine, "{}: {:?}", line.id, line.judgement);
@@ -68,7 +69,8 @@ fn every_row_names_its_packets() {
         (measure(&mut recorder, &mut |_| true).unwrap(), recorder.files())
     };
     let (observations, mut files) = recorded(LIMIT);
-    files.extend(recorded(Duration::ZERO).1.into_iter().filter(|file| file.experiment == "udp-exhaustion"));
+    let ends_ports = |experiment: &str| experiment.ends_with("-exhaustion");
+    files.extend(recorded(Duration::ZERO).1.into_iter().filter(|file| ends_ports(file.experiment)));
     let table = Table::of(&observations).with_packets(&files);
     for line in &table.rows {
         assert!(!line.packets.is_empty(), "{}", line.id);
@@ -112,6 +114,7 @@ fn all_nine_classes_are_told_apart() {
                 expected.insert("udp-hairpin", Compliance::NotTestable);
                 expected.insert("udp-hairpin-source", Compliance::NotTestable);
                 expected.insert("icmp-error-hairpin", Compliance::NotTestable);
+                expected.insert("icmp-query-hairpin", Compliance::NotTestable);
                 expected.insert("tcp-hairpin", Compliance::NotTestable);
                 expected.insert("tcp-hairpin-source", Compliance::NotTestable);
             }
@@ -249,6 +252,34 @@ fn reuse_of_ports_is_judged_by_its_time_and_the_filter() {
     }
 }
 
+/// A NAT that tracks connections may give a closed one's port away, and none may do so with that of an open one.
+#[test]
+fn reuse_of_ports_of_tcp_is_judged_by_open_connections_too() {
+    let one = Behaviour { addresses: [reference::ADDRESSES[0]; 2], ..Behaviour::default() };
+    let brief = Behaviour { tcp_closed: Duration::from_secs(20), ..one.clone() };
+    let tracking = Behaviour { tcp_held: Duration::ZERO, ..brief.clone() };
+    let filtered = Behaviour { filtering: Address, ..tracking.clone() };
+    let random = Behaviour { ports: PortRule::Random, ..one.clone() };
+    let forgetting = Behaviour { defects: vec![Defect::TcpPortsForgotten], ..one.clone() };
+    let overloading = Behaviour { defects: vec![Defect::PortsOverload], ..one.clone() };
+    let kept = "kept from the other host for 1";
+    let given = "given to the other host 24 s after the close, ";
+    for (behaviour, verdict, words) in [
+        (one, Compliance::Meets, kept.to_owned()),
+        (brief, Compliance::Meets, kept.to_owned()),
+        (tracking, Compliance::Meets, format!("{given}and that of an open one is kept")),
+        (filtered, Compliance::Meets, format!("{given}which REQ-8 allows where the filter")),
+        (random, Compliance::NotTestable, "ports are not kept".to_owned()),
+        (forgetting, Compliance::Fails, "that of an open connection given to the other host 32 s".to_owned()),
+        (overloading, Compliance::Fails, "that of an open connection given to the other host 8 s".to_owned()),
+    ] {
+        let table = table(behaviour.clone());
+        let judgement = &table.line("tcp-port-reuse").unwrap().judgement;
+        assert_eq!(judgement.verdict, verdict, "{judgement:?} {behaviour:?}");
+        assert!(judgement.seen.starts_with(&words), "{judgement:?}");
+    }
+}
+
 /// Silence, a reset or an ICMP error for the one side; a new mapping or none for the other.
 #[test]
 fn packets_after_the_end_of_their_mapping_are_described() {
@@ -282,6 +313,8 @@ fn packets_after_the_end_of_their_mapping_are_described() {
 fn changed_ports_at_random_meet_the_requirement() {
     let table = table(Behaviour { addresses: [reference::ADDRESSES[0]; 2], ..Behaviour::default() });
     let expected = [
+        ("icmp-query-hairpin", Compliance::Described),
+        ("tcp-port-reuse", Compliance::Meets),
         ("tcp-port-randomness", Compliance::Meets),
         ("tcp-pooling", Compliance::NotTestable),
         ("udp-pooling", Compliance::NotTestable),

@@ -188,12 +188,27 @@ pub(crate) enum Defect {
     ExhaustionShares,
     /// The oldest mapping is ended to make room for it.
     ExhaustionEvicts,
+    /// A SYN that finds no port is dropped without an answer.
+    TcpExhaustionSilent,
+    /// It is answered with ICMP port unreachable.
+    TcpExhaustionWrongCode,
+    /// It is answered with a reset.
+    TcpExhaustionResets,
+    /// It leaves with its inside address.
+    TcpExhaustionLeaks,
+    /// It leaves by a port that another connection has.
+    TcpExhaustionShares,
+    /// The oldest connection is ended to make room for it.
+    TcpExhaustionEvicts,
     /// ICMP errors to an outside address of its own are dropped.
     HairpinErrorsDropped,
     /// An error about a hairpinned packet quotes the inside destination.
     HairpinErrorHalf,
     /// A port goes to another host as soon as its mapping has ended, with one outside address for both hosts.
     PortsReusedAtOnce,
+    /// A port of TCP goes to another host 30 s after the last packet from inside, whatever became of its connection, with one outside
+    /// address for both hosts.
+    TcpPortsForgotten,
     /// A translator of prefixes changes only the prefix, and checksums with it.
     PrefixNotNeutral,
     /// A reset from outside ends the mapping if its sequence number is not near the expected one.
@@ -202,6 +217,14 @@ pub(crate) enum Defect {
     FirstPacketsLost,
     /// Each of them gets a mapping of its own.
     FirstPacketsSplit,
+    /// One of two SYNs is dropped that come at once from two hosts with the same port.
+    FirstSynsLost,
+    /// Both get the same outside port.
+    FirstSynsShared,
+    /// A SYN from outside with data is dropped.
+    SynDataInDropped,
+    /// The NAT answers pings to its own outside addresses itself.
+    QueriesNotHairpinned,
     /// Segments whose sequence number is not near the expected one are dropped.
     SequenceChecked,
     /// Such segments leave with the inside address.
@@ -221,7 +244,7 @@ pub(crate) enum Defect {
 }
 
 impl Defect {
-    pub(crate) const ALL: [Defect; 84] = [
+    pub(crate) const ALL: [Defect; 95] = [
         Defect::PortsOverlap,
         Defect::PortsOverload,
         Defect::PoolArbitrary,
@@ -291,15 +314,26 @@ impl Defect {
         Defect::ExhaustionLeaks,
         Defect::ExhaustionShares,
         Defect::ExhaustionEvicts,
+        Defect::TcpExhaustionSilent,
+        Defect::TcpExhaustionWrongCode,
+        Defect::TcpExhaustionResets,
+        Defect::TcpExhaustionLeaks,
+        Defect::TcpExhaustionShares,
+        Defect::TcpExhaustionEvicts,
         Defect::HairpinErrorsDropped,
         Defect::HairpinErrorHalf,
         Defect::PortsReusedAtOnce,
+        Defect::TcpPortsForgotten,
         Defect::PrefixNotNeutral,
         Defect::WildResetEnds,
         Defect::SequenceChecked,
         Defect::SequenceLeaks,
         Defect::FirstPacketsLost,
         Defect::FirstPacketsSplit,
+        Defect::FirstSynsLost,
+        Defect::FirstSynsShared,
+        Defect::SynDataInDropped,
+        Defect::QueriesNotHairpinned,
         Defect::BadErrorsPass,
         Defect::BadQuotesPass,
         Defect::QuotesChecked,
@@ -322,10 +356,14 @@ pub(crate) struct Behaviour {
     pub(crate) tcp_opening: Duration,
     pub(crate) tcp_established: Duration,
     pub(crate) tcp_reset: Duration,
+    /// After the FINs of both ends.
+    pub(crate) tcp_closed: Duration,
+    /// How long the port of a mapping of TCP is kept from other hosts after its end.
+    pub(crate) tcp_held: Duration,
     pub(crate) icmp_query: Duration,
-    /// Mappings of UDP that each outside address has ports for.
+    /// Mappings of UDP, and as many of TCP, that each outside address has ports for.
     pub(crate) pool: usize,
-    /// Mappings of UDP that each inside host may have.
+    /// Mappings of UDP, and as many of TCP, that each inside host may have.
     pub(crate) host_limit: usize,
     pub(crate) refresh_from_outside: bool,
     pub(crate) strangers: Strangers,
@@ -349,6 +387,8 @@ impl Default for Behaviour {
             tcp_opening: Duration::from_secs(300),
             tcp_established: Duration::from_secs(9_000),
             tcp_reset: Duration::from_secs(300),
+            tcp_closed: Duration::from_secs(300),
+            tcp_held: Duration::from_secs(120),
             icmp_query: Duration::from_secs(300),
             pool: 300,
             host_limit: usize::MAX,
@@ -393,6 +433,7 @@ impl Behaviour {
                 .or(short(Defect::ShortEstablished, 3_600))
                 .unwrap_or(self.tcp_established),
             protocol::TCP if stage == Stage::Reset => short(Defect::ShortReset, 10).unwrap_or(self.tcp_reset),
+            protocol::TCP if stage == Stage::Closed => self.tcp_closed,
             protocol::TCP => short(Defect::ShortOpening, 120).unwrap_or(self.tcp_opening),
             protocol::ICMP => short(Defect::ShortQuery, 30).unwrap_or(self.icmp_query),
             _ if answered => short(Defect::ShortIdle, 60).unwrap_or(self.udp_answered),

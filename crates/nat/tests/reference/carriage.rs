@@ -48,10 +48,12 @@ impl Reference {
 
     /// A segment from outside that a defect drops, or changes.
     pub(super) fn carried_in(&self, packet: Packet) -> Option<Packet> {
-        let opens = packet
-            .tcp_segment()
-            .is_some_and(|(header, data)| header.flags & Tcp::SYN != 0 && !data.is_empty());
-        if opens && self.has(Defect::SynAckDataDropped) {
+        let with_data = packet.tcp_segment().filter(|(_, data)| !data.is_empty());
+        let dropped = with_data.is_some_and(|(header, _)| match header.flags & (Tcp::SYN | Tcp::ACK) {
+            Tcp::SYN => self.has(Defect::SynDataInDropped),
+            flags => flags & Tcp::SYN != 0 && self.has(Defect::SynAckDataDropped),
+        });
+        if dropped {
             return None;
         }
         Some(self.with_options(packet, false, self.has(Defect::OptionsInStripped)))

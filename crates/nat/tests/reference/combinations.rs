@@ -107,12 +107,15 @@ pub(crate) fn expected(behaviour: &Behaviour, plain: &Verdicts) -> Verdicts {
         rows.insert("udp-port-reuse", Compliance::Meets);
     }
     rows.extend(hidden_hairpins(behaviour).map(|id| (id, Compliance::NotTestable)));
+    if rows["icmp-query-hairpin"] != Compliance::Described && hides_pings(behaviour) {
+        rows.insert("icmp-query-hairpin", Compliance::NotTestable);
+    }
     rows
 }
 
 /// Whether a row needs mappings that are left alone.
 pub(crate) fn is_of_timers(id: &str) -> bool {
-    id.contains("idle") || id.contains("refresh") || id == "udp-port-reuse"
+    id.contains("idle") || id.contains("refresh") || id.ends_with("port-reuse")
 }
 
 /// Whether two hosts share an address, and mappings end early enough that the time afterwards is tried.
@@ -148,10 +151,13 @@ pub(crate) fn of_ports(ports: PortRule) -> &'static [(&'static str, Compliance)]
             ("udp-port-range", Compliance::Fails),
             ("udp-port-randomness", Compliance::Fails),
             ("tcp-port-randomness", Compliance::Fails),
+            ("icmp-query-hairpin", Compliance::Described),
         ],
-        PortRule::Random => {
-            &[("udp-port-randomness", Compliance::Meets), ("tcp-port-randomness", Compliance::Meets)]
-        }
+        PortRule::Random => &[
+            ("udp-port-randomness", Compliance::Meets),
+            ("tcp-port-randomness", Compliance::Meets),
+            ("icmp-query-hairpin", Compliance::Described),
+        ],
         PortRule::Preserve => &[],
     }
 }
@@ -164,8 +170,22 @@ fn is_moot(defect: Defect, id: &str, behaviour: &Behaviour) -> bool {
     }
     match defect {
         Defect::PortsOverlap | Defect::PortsOverload => !id.ends_with("pooling"),
-        _ => id.ends_with("port-randomness") || id == "udp-port-reuse",
+        // Only Basic NAT is asked to hairpin pings, and it keeps identifiers.
+        _ if id == "icmp-query-hairpin" => defect != Defect::QueriesDropped,
+        _ => id.ends_with("port-randomness") || id.ends_with("port-reuse"),
     }
+}
+
+/// The same for pings, which a filter by ports takes for those of its host; a NAT that replies itself is seen to do so, and where no
+/// ping leaves nothing is seen.
+fn hides_pings(behaviour: &Behaviour) -> bool {
+    let dependent = behaviour.mapping != EndpointIndependent || behaviour.has(Defect::QueriesPerDestination);
+    let filtered = match behaviour.has(Defect::FilterByPort) {
+        true => behaviour.has(Defect::NoHairpin),
+        false => behaviour.filtering != EndpointIndependent,
+    };
+    let seen = [Defect::QueriesNotHairpinned, Defect::QueriesDropped];
+    dependent && filtered && !seen.into_iter().any(|defect| behaviour.has(defect))
 }
 
 /// If mappings and filter both depend on the destination, a hairpinned packet comes from a stranger.

@@ -9,6 +9,8 @@ pub(crate) fn consequences(defect: Defect) -> &'static [(&'static str, Complianc
     match defect {
         // The defect needs one outside address for both hosts.
         Defect::PortsOverlap => &[
+            ("icmp-query-hairpin", Compliance::Described),
+            ("tcp-port-reuse", Compliance::Meets),
             ("tcp-mapping", Compliance::Partly),
             ("tcp-overloading", Compliance::Partly),
             ("tcp-port-randomness", Compliance::Meets),
@@ -25,11 +27,19 @@ pub(crate) fn consequences(defect: Defect) -> &'static [(&'static str, Complianc
             ("tcp-pooling", Compliance::NotTestable),
             ("udp-pooling", Compliance::NotTestable),
             ("udp-port-reuse", Compliance::Fails),
+            ("tcp-port-reuse", Compliance::Fails),
+            ("tcp-first-syns", Compliance::Fails),
+            ("icmp-query-hairpin", Compliance::Described),
         ],
-        Defect::PoolArbitrary => &[("tcp-pooling", Compliance::Fails), ("udp-pooling", Compliance::Fails)],
+        Defect::PoolArbitrary => &[
+            ("tcp-pooling", Compliance::Fails),
+            ("udp-pooling", Compliance::Fails),
+            ("icmp-query-hairpin", Compliance::Described),
+        ],
         Defect::TcpPoolArbitrary => &[("tcp-pooling", Compliance::Fails)],
         Defect::LowPortsRaised => &[("udp-port-range", Compliance::Fails)],
         Defect::ParityLost => &[
+            ("icmp-query-hairpin", Compliance::Described),
             ("udp-parity", Compliance::Fails),
             ("tcp-port-randomness", Compliance::Fails),
             ("udp-port-randomness", Compliance::Fails),
@@ -41,8 +51,10 @@ pub(crate) fn consequences(defect: Defect) -> &'static [(&'static str, Complianc
             ("udp-hairpin", Compliance::Fails),
             ("udp-hairpin-source", Compliance::NotTestable),
             ("icmp-error-hairpin", Compliance::NotTestable),
+            ("icmp-query-hairpin", Compliance::Fails),
         ],
         Defect::HairpinInsideSource => &[
+            ("icmp-query-hairpin", Compliance::Fails),
             ("tcp-hairpin-source", Compliance::Fails),
             ("udp-hairpin-source", Compliance::Fails),
             ("icmp-error-hairpin", Compliance::NotTestable),
@@ -59,7 +71,9 @@ pub(crate) fn consequences(defect: Defect) -> &'static [(&'static str, Complianc
         ],
         Defect::TcpMappingDependent => &[("tcp-mapping", Compliance::Fails)],
         Defect::SynReset => &[("tcp-unsolicited-syn", Compliance::Fails)],
-        Defect::NoSimultaneousOpen => &[("tcp-simultaneous-open", Compliance::Fails)],
+        Defect::NoSimultaneousOpen => {
+            &[("tcp-simultaneous-open", Compliance::Fails), ("tcp-syn-data-in", Compliance::NotTestable)]
+        }
         Defect::ShortOpening => &[("tcp-idle-opening", Compliance::Fails)],
         _ => icmp_and_ip(defect),
     }
@@ -71,6 +85,7 @@ fn icmp_and_ip(defect: Defect) -> &'static [(&'static str, Compliance)] {
         Defect::QueriesDropped => &[
             ("icmp-query", Compliance::Fails),
             ("icmp-query-mapping", Compliance::NotSure),
+            ("icmp-query-hairpin", Compliance::NotSure),
             ("icmp-error-about-query", Compliance::NotSure),
             ("icmp-error-out-about-query", Compliance::NotSure),
             ("icmp-error-keeps-query", Compliance::NotSure),
@@ -215,6 +230,8 @@ fn carriage(defect: Defect) -> &'static [(&'static str, Compliance)] {
         ],
         // Both defects need one outside address for both hosts.
         Defect::IdKept => &[
+            ("icmp-query-hairpin", Compliance::Described),
+            ("tcp-port-reuse", Compliance::Meets),
             ("ip-identification", Compliance::Fails),
             ("tcp-pooling", Compliance::NotTestable),
             ("udp-pooling", Compliance::NotTestable),
@@ -222,6 +239,8 @@ fn carriage(defect: Defect) -> &'static [(&'static str, Compliance)] {
             ("udp-port-randomness", Compliance::Meets),
         ],
         Defect::PortsNextFree => &[
+            ("icmp-query-hairpin", Compliance::Described),
+            ("tcp-port-reuse", Compliance::Meets),
             ("tcp-pooling", Compliance::NotTestable),
             ("udp-pooling", Compliance::NotTestable),
             ("tcp-port-randomness", Compliance::Fails),
@@ -260,17 +279,42 @@ fn exhaustion(defect: Defect) -> &'static [(&'static str, Compliance)] {
             ("udp-exhaustion-keeps", Compliance::Fails),
             ("udp-host-limit", Compliance::NotTestable),
         ],
+        Defect::TcpExhaustionSilent => &[("tcp-exhaustion-told", Compliance::Fails)],
+        Defect::TcpExhaustionWrongCode | Defect::TcpExhaustionResets => {
+            &[("tcp-exhaustion-told", Compliance::Partly)]
+        }
+        Defect::TcpExhaustionLeaks | Defect::TcpExhaustionShares => {
+            &[("tcp-exhaustion-told", Compliance::NotTestable), ("tcp-exhaustion-dropped", Compliance::Fails)]
+        }
+        Defect::TcpExhaustionEvicts => &[
+            ("tcp-exhaustion-told", Compliance::NotTestable),
+            ("tcp-exhaustion-dropped", Compliance::NotTestable),
+            ("tcp-exhaustion-keeps", Compliance::Fails),
+        ],
         Defect::HairpinErrorsDropped | Defect::HairpinErrorHalf => {
             &[("icmp-error-hairpin", Compliance::Fails)]
         }
         Defect::PortsReusedAtOnce => &[
+            ("icmp-query-hairpin", Compliance::Described),
+            ("tcp-port-reuse", Compliance::Meets),
             ("udp-port-reuse", Compliance::Fails),
             ("tcp-pooling", Compliance::NotTestable),
             ("udp-pooling", Compliance::NotTestable),
             ("tcp-port-randomness", Compliance::Meets),
             ("udp-port-randomness", Compliance::Meets),
         ],
+        Defect::TcpPortsForgotten => &[
+            ("icmp-query-hairpin", Compliance::Described),
+            ("tcp-port-reuse", Compliance::Fails),
+            ("tcp-pooling", Compliance::NotTestable),
+            ("udp-pooling", Compliance::NotTestable),
+            ("tcp-port-randomness", Compliance::Meets),
+            ("udp-port-randomness", Compliance::Meets),
+        ],
         Defect::WildResetEnds => &[("tcp-reset-window", Compliance::Fails)],
+        Defect::FirstSynsLost | Defect::FirstSynsShared => &[("tcp-first-syns", Compliance::Fails)],
+        Defect::SynDataInDropped => &[("tcp-syn-data-in", Compliance::Fails)],
+        Defect::QueriesNotHairpinned => &[("icmp-query-hairpin", Compliance::Fails)],
         Defect::FirstPacketsLost | Defect::FirstPacketsSplit => &[("udp-first-packets", Compliance::Fails)],
         // Only described.
         Defect::SequenceChecked | Defect::SequenceLeaks => &[],

@@ -33,7 +33,25 @@ impl Reference {
         let header = packet.header;
         let echo = |identifier| Icmp::Echo { reply, identifier, sequence, data };
         let inside = SocketAddr::new(header.source, identifier);
+        if side == Side::Inside && self.behaviour.addresses.contains(&header.destination) {
+            return self.hairpinned_echo(now, packet, (reply, identifier, sequence, data));
+        }
         match (side, reply) {
+            // As for Basic NAT, to the host that has the address; here with an identifier that it has used.
+            (Side::Outside, false) => {
+                let from = SocketAddr::new(header.source, 0);
+                let to = SocketAddr::new(header.destination, identifier);
+                let found = self.table.find_inbound(protocol::ICMP, from, to, &self.behaviour);
+                let Some(mapping) = found else { return Vec::new() };
+                let inside = self.table.get(mapping).inside;
+                let message = echo(identifier);
+                vec![(Side::Inside, like(packet, Packet::icmp(header.source, inside.ip(), &message)))]
+            }
+            (Side::Inside, true) => {
+                let outside = self.ports.address(protocol::ICMP, inside, &self.behaviour);
+                let message = echo(identifier);
+                vec![(Side::Outside, like(packet, Packet::icmp(outside, header.destination, &message)))]
+            }
             (Side::Inside, false) if !self.has(Defect::QueriesDropped) => {
                 let to = SocketAddr::new(header.destination, 0);
                 let Some(mapping) = self.outbound(now, protocol::ICMP, inside, to) else {
@@ -54,6 +72,43 @@ impl Reference {
             }
             _ => Vec::new(),
         }
+    }
+
+    /// A ping to an outside address of its own, and the reply to it (RFC 5508 section 5). The reply goes to the host that the request
+    /// was shown to come from.
+    fn hairpinned_echo(
+        &mut self,
+        now: Duration,
+        packet: &Packet,
+        (reply, identifier, sequence, data): (bool, u16, u16, &[u8]),
+    ) -> Output {
+        let header = packet.header;
+        let own = SocketAddr::new(header.source, identifier);
+        if self.has(Defect::QueriesDropped) {
+            return Vec::new();
+        }
+        let echo = |reply, identifier| Icmp::Echo { reply, identifier, sequence, data };
+        if self.has(Defect::QueriesNotHairpinned) {
+            let answer = Packet::icmp(header.destination, header.source, &echo(true, identifier));
+            return if reply { Vec::new() } else { vec![(Side::Inside, answer)] };
+        }
+        let source = if reply {
+            SocketAddr::new(self.ports.address(protocol::ICMP, own, &self.behaviour), identifier)
+        } else {
+            let to = SocketAddr::new(header.destination, 0);
+            let Some(sender) = self.outbound(now, protocol::ICMP, own, to) else { return Vec::new() };
+            self.table.get(sender).outside
+        };
+        if self.has(Defect::NoHairpin) {
+            return Vec::new();
+        }
+        let (from, to) = (SocketAddr::new(source.ip(), 0), SocketAddr::new(header.destination, identifier));
+        let found = self.table.find_inbound(protocol::ICMP, from, to, &self.behaviour);
+        let Some(receiver) = found else { return Vec::new() };
+        let inside = self.table.get(receiver).inside;
+        let shown = if self.has(Defect::HairpinInsideSource) { header.source } else { source.ip() };
+        let identifier = if reply { inside.port() } else { source.port() };
+        vec![(Side::Inside, like(packet, Packet::icmp(shown, inside.ip(), &echo(reply, identifier))))]
     }
 
     fn error(&mut self, now: Duration, side: Side, packet: &Packet, message: &Icmp<'_>) -> Output {

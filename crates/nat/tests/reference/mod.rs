@@ -179,8 +179,9 @@ impl Reference {
                 self.hairpin(now, packet, from, to)
             }
             Side::Inside => {
-                let races = self.races(packet.header.protocol, from, to);
-                if self.refuses_segment(&packet, from, to) || (races && self.has(Defect::FirstPacketsLost)) {
+                if self.refuses_segment(&packet, from, to)
+                    || self.loses_race(packet.header.protocol, from, to)
+                {
                     return Vec::new();
                 }
                 let Some(mapping) = self.outbound(now, packet.header.protocol, from, to) else {
@@ -221,6 +222,17 @@ impl Reference {
         }
     }
 
+    /// A defect drops a packet for one that came at once with it.
+    fn loses_race(&self, protocol: u8, inside: SocketAddr, to: SocketAddr) -> bool {
+        (self.has(Defect::FirstPacketsLost) && self.races(protocol, inside, to))
+            || (self.has(Defect::FirstSynsLost) && self.rival(protocol, inside, to).is_some())
+    }
+
+    /// The outside endpoint of another host that came at once with a SYN from the same port to the same endpoint.
+    fn rival(&self, protocol: u8, inside: SocketAddr, to: SocketAddr) -> Option<SocketAddr> {
+        (protocol == protocol::TCP).then(|| self.table.rival(inside, to, self.batch)).flatten()
+    }
+
     /// A packet that came at once with it made its mapping.
     fn races(&self, protocol: u8, inside: SocketAddr, to: SocketAddr) -> bool {
         let found = self.table.find_outbound(protocol, inside, to, self.has(Defect::PortsOverlap));
@@ -251,7 +263,9 @@ impl Reference {
                 Dependence::Address => Scope::Address(to.ip()),
                 Dependence::AddressAndPort => Scope::Endpoint(to),
             };
-            let outside = self.ports.choose(protocol, inside, to, &self.behaviour, &self.table);
+            let rival = self.rival(protocol, inside, to).filter(|_| self.has(Defect::FirstSynsShared));
+            let choose = || self.ports.choose(protocol, inside, to, &self.behaviour, &self.table);
+            let outside = rival.unwrap_or_else(choose);
             let mut mapping = Mapping::new(protocol, inside, outside, scope, now);
             mapping.batch = self.batch;
             self.table.add(mapping)

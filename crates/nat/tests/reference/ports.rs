@@ -33,7 +33,8 @@ impl Ports {
         let address = self.address(protocol, inside, behaviour);
         let taken = |port: u16| {
             let outside = SocketAddr::new(address, port);
-            if behaviour.has(Defect::PortsOverload) {
+            let forgets = protocol == protocol::TCP && behaviour.has(Defect::TcpPortsForgotten);
+            if behaviour.has(Defect::PortsOverload) || (forgets && table.has_forgotten(outside)) {
                 false
             } else if !behaviour.has(Defect::PortsReusedAtOnce) && table.holds(protocol, outside, inside) {
                 true
@@ -69,6 +70,7 @@ impl Ports {
             Defect::IdKept,
             Defect::PortsNextFree,
             Defect::PortsReusedAtOnce,
+            Defect::TcpPortsForgotten,
         ]
         .into_iter()
         .any(|defect| behaviour.has(defect));

@@ -30,8 +30,10 @@ impl Scope {
 /// The stage of a connection of TCP (RFC 5382 section 5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Partly open, or closed by both ends.
+    /// Partly open.
     Transitory,
+    /// Closed by both ends.
+    Closed,
     Established,
     /// One end has sent its FIN.
     HalfClosed,
@@ -50,6 +52,8 @@ pub(crate) struct Mapping {
     last: Duration,
     /// `last` before the last packet from inside.
     before: Duration,
+    /// When its last packet from inside was sent.
+    last_out: Duration,
     answered: bool,
     /// SYN and FIN of each end.
     syn: [bool; 2],
@@ -79,6 +83,7 @@ impl Mapping {
             contacted: Vec::new(),
             last: now,
             before: now,
+            last_out: now,
             answered: false,
             syn: [false; 2],
             fin: [false; 2],
@@ -100,6 +105,7 @@ impl Mapping {
             _ if self.reset => Stage::Reset,
             ([true, true], [false, false]) => Stage::Established,
             ([true, true], [true, false] | [false, true]) => Stage::HalfClosed,
+            (_, [true, true]) => Stage::Closed,
             _ => Stage::Transitory,
         }
     }
@@ -129,15 +135,17 @@ pub(crate) struct Table {
     mappings: Vec<Mapping>,
     /// When mappings were last ended.
     swept: Duration,
-    /// Mappings of UDP that have ended, and when.
+    /// Mappings of UDP and TCP that have ended, and when.
     ended: Vec<(Mapping, Duration)>,
 }
 
 /// Segments that are farther from the last one are outside of the window.
 const WINDOW: u32 = 1 << 20;
 
-/// How long a port is kept from other hosts (RFC 6888 section 3, REQ-8).
+/// How long a port of UDP is kept from other hosts (RFC 6888 section 3, REQ-8).
 const HELD: Duration = Duration::from_secs(120);
+/// When a NAT that forgets ports of TCP does so.
+const FORGOTTEN: Duration = Duration::from_secs(30);
 
 impl Table {
     pub(crate) fn expire(&mut self, now: Duration, behaviour: &Behaviour) {
@@ -147,9 +155,10 @@ impl Table {
         }
         self.swept = now;
         let end = |m: &Mapping| m.last + behaviour.idle(m.protocol, m.answered, m.stage());
-        self.ended.retain(|(_, at)| now < *at + HELD);
+        let held = |m: &Mapping| if m.protocol == protocol::TCP { behaviour.tcp_held } else { HELD };
+        self.ended.retain(|(m, at)| now < *at + held(m));
         let over = self.mappings.extract_if(.., |m| !m.published && now >= end(m));
-        self.ended.extend(over.filter(|m| m.protocol == protocol::UDP).map(|m| (m.clone(), end(&m))));
+        self.ended.extend(over.filter(|m| m.protocol != protocol::ICMP).map(|m| (m.clone(), end(&m))));
     }
 
     /// Another host's mapping of this outside endpoint has ended not long ago.
@@ -206,6 +215,24 @@ impl Table {
         self.mappings.iter().any(|m| m.protocol == protocol && m.outside == outside && !m.published)
     }
 
+    /// The outside endpoint of another host's mapping of TCP for the same port and endpoint, which a packet of that batch made.
+    pub(crate) fn rival(&self, inside: SocketAddr, to: SocketAddr, batch: u64) -> Option<SocketAddr> {
+        let others = |m: &&Mapping| {
+            m.protocol == protocol::TCP
+                && m.batch == batch
+                && m.inside.port() == inside.port()
+                && m.inside.ip() != inside.ip()
+                && m.contacted.contains(&to)
+        };
+        self.mappings.iter().find(others).map(|m| m.outside)
+    }
+
+    /// The mapping of TCP that uses it was forgotten.
+    pub(crate) fn has_forgotten(&self, outside: SocketAddr) -> bool {
+        let own = |m: &&Mapping| m.protocol == protocol::TCP && m.outside == outside;
+        self.mappings.iter().filter(own).all(|m| self.swept >= m.last_out + FORGOTTEN)
+    }
+
     /// The mapping that a packet from outside belongs to. If several have one port, it is the one which has contacted the
     /// sender; the newest where ports are overloaded.
     pub(crate) fn find_inbound(
@@ -232,6 +259,7 @@ impl Table {
             mapping.contacted.push(to);
         }
         mapping.before = mapping.last;
+        mapping.last_out = now;
         if refreshes {
             mapping.last = now;
         }
@@ -298,14 +326,14 @@ impl Table {
         mapping.reset |= reset;
     }
 
-    /// Mappings of UDP of which that holds.
-    pub(crate) fn count_udp(&self, which: impl Fn(&Mapping) -> bool) -> usize {
-        self.mappings.iter().filter(|m| m.protocol == protocol::UDP && which(m)).count()
+    /// Mappings of a protocol of which that holds.
+    pub(crate) fn count(&self, protocol: u8, which: impl Fn(&Mapping) -> bool) -> usize {
+        self.mappings.iter().filter(|m| m.protocol == protocol && which(m)).count()
     }
 
-    /// The oldest mapping of UDP with that outside address.
-    pub(crate) fn oldest_udp(&self, outside: IpAddr) -> Option<usize> {
-        self.mappings.iter().position(|m| m.protocol == protocol::UDP && m.outside.ip() == outside)
+    /// The oldest mapping of a protocol with that outside address.
+    pub(crate) fn oldest(&self, protocol: u8, outside: IpAddr) -> Option<usize> {
+        self.mappings.iter().position(|m| m.protocol == protocol && m.outside.ip() == outside)
     }
 
     pub(crate) fn remove(&mut self, mapping: usize) {

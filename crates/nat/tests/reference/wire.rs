@@ -85,7 +85,9 @@ impl Drop for Wire {
 
 fn forward(links: &[(Side, Link); 2], mut nat: Reference, is_nat64: bool, over: &Stop) {
     go_first().unwrap();
-    let waits = nat.has(Defect::FirstPacketsLost) || nat.has(Defect::FirstPacketsSplit);
+    let races =
+        [Defect::FirstPacketsLost, Defect::FirstPacketsSplit, Defect::FirstSynsLost, Defect::FirstSynsShared];
+    let waits = races.into_iter().any(|defect| nat.has(defect));
     let begun = Instant::now();
     while !over.raised() {
         let mut both =

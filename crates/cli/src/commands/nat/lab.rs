@@ -37,6 +37,8 @@ use crate::talk::{note, step};
 
 #[cfg(test)]
 mod agreement;
+#[cfg(test)]
+mod kernel_table;
 mod prefix;
 
 /// The experiment that opens as many mappings as it can. It takes the whole machine, so gateways take turns: no mapping may end

@@ -80,7 +80,7 @@ impl Known {
             Purpose::HalfClosed => &idle.tcp_half_closed,
             Purpose::ResetIn => &idle.tcp_reset_in,
             Purpose::ResetOut => &idle.tcp_reset_out,
-            Purpose::Held(..) | Purpose::Reused => &[],
+            Purpose::Held(..) | Purpose::Reused | Purpose::ReusedClosed | Purpose::ReusedOpen => &[],
         }
     }
 
@@ -94,9 +94,19 @@ impl Known {
         bracket(self.tries(purpose)).map(|(alive, dead)| f64::midpoint(alive, dead))
     }
 
-    /// Whether the reuse of ports is known.
-    pub(super) fn has_reuse(&self) -> bool {
-        self.0.as_ref().is_some_and(|idle| !idle.port_reuse.is_empty())
+    /// The reuse of such ports, as far as it is known.
+    fn reuse(&self, purpose: Purpose) -> &[PortReuse] {
+        match (&self.0, purpose) {
+            (Some(idle), Purpose::Reused) => &idle.port_reuse,
+            (Some(idle), Purpose::ReusedClosed) => &idle.tcp_port_reuse,
+            (Some(idle), Purpose::ReusedOpen) => &idle.tcp_open_port_reuse,
+            _ => &[],
+        }
+    }
+
+    /// Whether it is known.
+    pub(super) fn has_reuse(&self, purpose: Purpose) -> bool {
+        !self.reuse(purpose).is_empty()
     }
 
     /// Whether the fate of packets after the end of such mappings is known.
@@ -165,14 +175,15 @@ impl Known {
                 },
             )
         };
-        let waits = rest.is_some_and(|rest| rest.contains(&Purpose::Reused));
-        let port_reuse = match &self.0 {
-            Some(idle) if self.has_reuse() => idle.port_reuse.clone(),
-            _ if waits => Vec::new(),
-            _ => reused(asked),
+        let reuse = |purpose: Purpose| match rest {
+            _ if self.has_reuse(purpose) => self.reuse(purpose).to_vec(),
+            Some(rest) if rest.contains(&purpose) => Vec::new(),
+            _ => reused(asked, purpose),
         };
         Idle {
-            port_reuse,
+            port_reuse: reuse(Purpose::Reused),
+            tcp_port_reuse: reuse(Purpose::ReusedClosed),
+            tcp_open_port_reuse: reuse(Purpose::ReusedOpen),
             udp_afterwards: self.0.as_ref().and_then(|idle| idle.udp_afterwards.clone()),
             tcp_afterwards: self.0.as_ref().and_then(|idle| idle.tcp_afterwards.clone()),
             limit_s: limit.as_secs_f64(),
@@ -196,14 +207,14 @@ impl Known {
 }
 
 /// Which ports the other host got.
-fn reused(asked: &[Asked]) -> Vec<PortReuse> {
+fn reused(asked: &[Asked], purpose: Purpose) -> Vec<PortReuse> {
     let reuse = |a: &Asked| PortReuse {
         first: a.ports.0,
         inside: a.inside,
         after_s: a.times.0.as_secs_f64(),
         second: a.ports.1,
     };
-    asked.iter().filter(|a| a.purpose == Purpose::Reused).map(reuse).collect()
+    asked.iter().filter(|a| a.purpose == purpose).map(reuse).collect()
 }
 
 fn tries_of(idle: &mut Idle, purpose: Purpose) -> Option<&mut Vec<IdleTry>> {
@@ -216,7 +227,7 @@ fn tries_of(idle: &mut Idle, purpose: Purpose) -> Option<&mut Vec<IdleTry>> {
         Purpose::HalfClosed => &mut idle.tcp_half_closed,
         Purpose::ResetIn => &mut idle.tcp_reset_in,
         Purpose::ResetOut => &mut idle.tcp_reset_out,
-        Purpose::Held(..) | Purpose::Reused => return None,
+        Purpose::Held(..) | Purpose::Reused | Purpose::ReusedClosed | Purpose::ReusedOpen => return None,
     })
 }
 

@@ -10,7 +10,7 @@ use weir_wire::{Icmp, Tcp, protocol};
 use super::Purpose;
 use crate::experiments::icmp::{echo_data, request, seen_as};
 use crate::experiments::mapping::translation;
-use crate::experiments::segments::connect;
+use crate::experiments::segments::{Connection, connect};
 use crate::session::{Protocol, Segment, Session};
 use crate::{Arrival, Packet, Side};
 
@@ -27,6 +27,8 @@ pub(super) enum Opened {
         sequence: u32,
         acknowledgement: u32,
     },
+    /// A connection, open or closed, whose ports another host uses for one of its own.
+    Another,
 }
 
 /// A mapping under test.
@@ -46,7 +48,7 @@ impl Mapped {
         let protocol = match self.opened {
             Opened::Udp => protocol::UDP,
             Opened::Echo => protocol::ICMP,
-            Opened::Syn | Opened::Connection { .. } => protocol::TCP,
+            Opened::Syn | Opened::Connection { .. } | Opened::Another => protocol::TCP,
         };
         (protocol, self.seen)
     }
@@ -111,6 +113,7 @@ pub(super) fn open_for(session: &mut Session<'_>, purpose: Purpose) -> io::Resul
         Purpose::Established | Purpose::HalfClosed | Purpose::ResetIn | Purpose::ResetOut => {
             open_connection(session, purpose.base())
         }
+        Purpose::ReusedClosed | Purpose::ReusedOpen => open_for_another(session, purpose),
         Purpose::Answered => open(session, true),
         _ => open(session, false),
     }
@@ -179,6 +182,25 @@ pub(super) fn open_connection(session: &mut Session<'_>, purpose: Purpose) -> io
     Ok(Some(Mapped { opened, inside, far, seen, sent, last }))
 }
 
+/// A connection for whose ports the other host will ask, and its close: a FIN from each end (RFC 9293 section 3.6). The NAT is not
+/// asked whether it carries them.
+fn open_for_another(session: &mut Session<'_>, purpose: Purpose) -> io::Result<Option<Mapped>> {
+    let far = session.outside(0, session.idle_port());
+    let mut sent = session.now();
+    let Some(Connection { inside, mapped, near, away, .. }) = connect(session, far)? else { return Ok(None) };
+    if purpose == Purpose::ReusedClosed {
+        let [after_near, after_away] = [near, away].map(|number| number.wrapping_add(1));
+        let fin = Tcp::FIN | Tcp::ACK;
+        let segment = |sequence, acknowledgement, flags| Segment { sequence, acknowledgement, flags };
+        session.segment(Side::Inside, inside, far, segment(near, away, fin))?;
+        session.segment(Side::Outside, far, mapped, segment(away, after_near, fin))?;
+        sent = session.now();
+        session.segment(Side::Inside, inside, far, segment(after_near, after_away, Tcp::ACK))?;
+    }
+    let last = session.now();
+    Ok(Some(Mapped { opened: Opened::Another, inside, far, seen: mapped, sent, last }))
+}
+
 /// The same by an echo request.
 pub(super) fn open_echo(session: &mut Session<'_>) -> io::Result<Option<Mapped>> {
     // Identifiers are no ports: none is published.
@@ -209,6 +231,12 @@ pub(super) fn question(session: &mut Session<'_>, mapping: &Mapped, side: Side) 
             let acknowledgement = session.sequence_of(mapping.inside, mapping.far).wrapping_add(1);
             let segment = Segment { sequence, acknowledgement, flags: Tcp::SYN | Tcp::ACK };
             let packet = Packet::tcp(mapping.far, mapping.seen, segment.header(), &[]);
+            (packet, sequence.to_be_bytes().to_vec())
+        }
+        (Opened::Another, _) => {
+            let sequence = session.sequence();
+            let segment = Segment { sequence, acknowledgement: 0, flags: Tcp::SYN };
+            let packet = Packet::tcp(mapping.inside, mapping.far, segment.header(), &[]);
             (packet, sequence.to_be_bytes().to_vec())
         }
         (Opened::Connection { sequence: away, acknowledgement: near }, Side::Inside) => {

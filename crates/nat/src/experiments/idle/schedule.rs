@@ -106,7 +106,7 @@ impl Schedule {
                 self.plan(mapping, wanted, Act::Refresh, Duration::from_secs_f64(at));
                 self.plan(mapping, wanted, Act::Ask, wanted.time);
             }
-            Purpose::Reused => {
+            purpose if purpose.is_of_other_host() => {
                 self.mappings[mapping].inside.set_ip(session.inside(1));
                 self.plan(mapping, wanted, Act::Ask, wanted.time);
             }
@@ -130,7 +130,7 @@ impl Schedule {
             return Ok(());
         }
         let mapping = &self.mappings[number];
-        let asks_from = if wanted.purpose == Purpose::Reused { Side::Inside } else { Side::Outside };
+        let asks_from = if wanted.purpose.is_of_other_host() { Side::Inside } else { Side::Outside };
         let (side, packet, data) = match wanted.purpose {
             Purpose::Held(hold, _) if act == Act::Refresh => {
                 (hold.side(), held::packet(session, mapping, hold), Vec::new())
