@@ -25,7 +25,7 @@ impl Containers {
         // A new thread is in the namespace of the one that starts it.
         std::thread::spawn(move || {
             loop {
-                // Where they cannot be listed, flows have no names.
+                // Flows have no names if these cannot be listed.
                 let names = weir_doctor::collect::containers(&ProcRoot::default()).unwrap_or_default();
                 if tell.send(names).is_err() || ends.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
                     return;
