@@ -70,6 +70,13 @@ pub struct Reading {
 }
 
 impl Reading {
+    /// The ends of all flows, behind NAT too.
+    pub(crate) fn ends(&self) -> impl Iterator<Item = SocketAddr> {
+        let tcp = self.flows.iter().map(|f| [Some(f.client), Some(f.server), f.server_inside]);
+        let udp = self.udp_flows.iter().map(|f| [Some(f.client), Some(f.server), f.server_inside]);
+        tcp.chain(udp).flatten().flatten()
+    }
+
     /// Name of the container, or other network namespace of this machine, that has this address.
     pub fn container(&self, address: IpAddr) -> Option<&str> {
         self.containers.iter().find(|c| c.address == address).map(|c| c.name.as_str())

@@ -274,7 +274,7 @@ impl Watch {
                 .collect(),
             containers: Vec::new(),
         };
-        reading.containers = containers::among(&self.containers, &reading);
+        reading.containers = containers::among(&self.containers, reading.ends());
         self.retire(&contents, time);
         Ok(reading)
     }

@@ -6,8 +6,6 @@ use std::net::SocketAddr;
 
 use weir_flows::{Flow, Network, Reading, Side, UdpFlow, UntrackedFlow};
 
-use crate::untracked::{Direction, READINGS, direction};
-
 /// Readings that are kept, of all flows and of each.
 pub(crate) const KEPT: usize = 120;
 
@@ -97,6 +95,16 @@ impl Past {
     }
 }
 
+/// Readings whose mean is the rate of a flow that is not tracked: one of a second would be that of a few packets.
+const MEAN_OF: usize = 10;
+
+/// Protocol and both ends of one direction.
+pub(crate) type Direction = (u8, Ends);
+
+pub(crate) fn direction(flow: &UntrackedFlow) -> Direction {
+    (flow.protocol, (flow.source, flow.destination))
+}
+
 /// Both ends of a flow.
 pub(crate) type Ends = (SocketAddr, SocketAddr);
 
@@ -172,7 +180,7 @@ impl History {
 
     /// Bits per second of a flow that is not tracked.
     pub(crate) fn untracked(&self, direction: &Direction) -> f64 {
-        self.untracked.get(direction).map_or(0.0, |past| past.mean_bps(READINGS))
+        self.untracked.get(direction).map_or(0.0, |past| past.mean_bps(MEAN_OF))
     }
 }
 

@@ -5,13 +5,12 @@ use std::net::{IpAddr, SocketAddr};
 
 use weir_flows::{
     BusierLimit, Estimate, Flow, FlowState, Fraction, IcmpReporter, Limits, Network, Reading, Side, UdpFlow,
-    UdpKind,
+    UdpKind, UntrackedFlow,
 };
 use weir_text::escape::line;
 
-use crate::history::{Ends, History, Past, ends};
+use crate::history::{Direction, Ends, History, Past, direction, ends};
 use crate::udp;
-use crate::untracked::{self, Direction};
 
 weir_text::listed! {
     /// A table.
@@ -75,7 +74,7 @@ pub(crate) struct Row {
 
 impl Row {
     /// A row of which nothing but its subject is known.
-    pub(crate) fn new(of: Of, name: String) -> Self {
+    fn new(of: Of, name: String) -> Self {
         Row {
             of,
             name,
@@ -223,6 +222,19 @@ fn icmp_row(one: &IcmpReporter) -> Row {
     }
 }
 
+fn untracked_row(flow: &UntrackedFlow, history: &History) -> Row {
+    let words = flow.words();
+    Row {
+        flows: 1,
+        bytes: flow.size.bytes as u64,
+        bps: history.untracked(&direction(flow)),
+        untracked: Some(flow.size),
+        searched: words.to_lowercase(),
+        addresses: vec![flow.source.ip(), flow.destination.ip()],
+        ..Row::new(Of::Untracked(direction(flow)), words)
+    }
+}
+
 /// All rows of a table.
 pub(crate) fn rows(tab: Tab, reading: &Reading, history: &History) -> Vec<Row> {
     match tab {
@@ -236,7 +248,7 @@ pub(crate) fn rows(tab: Tab, reading: &Reading, history: &History) -> Vec<Row> {
             hosts.into_iter().map(|(host, flows)| host_row(host, &flows, reading, history)).collect()
         }
         Tab::Icmp => reading.icmp_errors.iter().map(icmp_row).collect(),
-        Tab::Untracked => reading.untracked.flows.iter().map(|flow| untracked::row(flow, history)).collect(),
+        Tab::Untracked => reading.untracked.flows.iter().map(|flow| untracked_row(flow, history)).collect(),
         Tab::Udp | Tab::Dns => {
             let flows = reading.udp_flows.iter();
             let flows = flows.filter(|flow| (flow.kind == UdpKind::Dns) == (tab == Tab::Dns));
