@@ -115,11 +115,9 @@ impl View {
 
     fn watch(&self, stop: &Stop) -> CommandResult {
         let args = &self.args;
-        let mut watch = Watched {
-            watch: Watch::start(options(&args.tracking)?).map_err(failed)?,
-            containers: Containers::begin(),
-        };
-        talk::step(|| format!("watches {}", watch.watch.interfaces().join(", ")));
+        let watch = Watch::start(options(&args.tracking)?).map_err(failed)?;
+        talk::step(|| format!("watches {}", watch.interfaces().join(", ")));
+        let mut watch = Watched { watch, containers: Containers::begin() };
         let mut recording = args.save.as_deref().map(Recording::begin).transpose()?;
         let end = args.window.or(args.once.then_some(ONCE)).map(|time| Instant::now() + time);
         if args.once {

@@ -14,9 +14,6 @@ use weir_sys::NetNs;
 /// Nothing here takes this long unless it is broken.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Set: the programs may not use conntrack's functions for BPF, as on a kernel without them.
-pub const WITHOUT_FUNCTIONS: &str = "WEIR_TEST_WITHOUT_CONNTRACK_FUNCTIONS";
-
 /// How the inside hosts are connected to the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inside {
@@ -144,9 +141,6 @@ impl NatWorld {
 
     /// The programs at both of the gateway's interfaces, and what keeps them.
     pub fn carried(&self, options: Options) -> Carried {
-        // By hand: tests that allow no time for learning fail then, and no others should.
-        let without_functions = options.without_functions || std::env::var_os(WITHOUT_FUNCTIONS).is_some();
-        let options = Options { without_functions, ..options };
         self.gateway
             .run(|| {
                 let fastpath = Fastpath::load(options).unwrap();

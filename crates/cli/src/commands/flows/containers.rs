@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_sys::ProcRoot;
 
-/// Time between two looks.
+/// Least time between two looks.
 const EVERY: Duration = Duration::from_secs(10);
+/// A look takes at most one part of so many of a core: it reads the descriptors of all processes.
+const SPARED: u32 = 200;
 
 /// A thread that looks for them until this is dropped.
 pub(super) struct Containers {
@@ -25,9 +27,11 @@ impl Containers {
         // A new thread is in the namespace of the one that starts it.
         std::thread::spawn(move || {
             loop {
+                let begun = Instant::now();
                 // Flows have no names if these cannot be listed.
                 let names = weir_doctor::collect::containers(&ProcRoot::default()).unwrap_or_default();
-                if tell.send(names).is_err() || ends.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
+                let pause = EVERY.max(begun.elapsed() * SPARED);
+                if tell.send(names).is_err() || ends.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
                     return;
                 }
             }
