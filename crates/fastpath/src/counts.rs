@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::Times;
 use crate::shared::{WEIR_LESSONS, WEIR_REASONS};
 
 weir_text::listed! {
@@ -101,7 +102,7 @@ pub struct Count {
 }
 
 /// Counts since the programs were loaded.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Status {
     /// By reason; those with none are left out.
     pub reasons: Vec<(Reason, Count)>,
@@ -109,6 +110,8 @@ pub struct Status {
     pub lessons: Vec<(Lesson, u64)>,
     /// The verdicts of XDP, with the packets that it carried, which count among `reasons`, too. It left all others to tc.
     pub by_xdp: Vec<(Reason, Count)>,
+    /// The times of some packets of both ways.
+    pub times: Times,
 }
 
 fn packets(counts: &[(Reason, Count)], reason: Reason) -> u64 {

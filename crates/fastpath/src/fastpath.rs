@@ -16,13 +16,13 @@ use crate::needs::{lacks_functions, named};
 use crate::options::{LEASE, Learns, Options, Tables};
 use crate::shared::{
     WEIR_REMOVED_AT_ONCE, WeirConfig, WeirControl, WeirCount, WeirDirection, WeirEntry, WeirExclusions,
-    WeirIdle, WeirProposal, WeirSettlement,
+    WeirIdle, WeirProposal, WeirSettlement, WeirTimes,
 };
 use crate::store::check_number;
 use crate::tick;
 use crate::xdp::Drivers;
 use crate::{
-    AttachedBy, Change, ChangeCount, Count, Error, Exclusion, Lesson, Reason, Result, Status, Xdp,
+    AttachedBy, Change, ChangeCount, Count, Error, Exclusion, Lesson, Reason, Result, Status, Times, Xdp,
     XdpInterface,
 };
 
@@ -352,6 +352,9 @@ impl Fastpath {
     /// If the kernel refuses.
     pub fn status(&self) -> Result<Status> {
         let mut status = Status { reasons: self.counts("counts")?, ..Status::default() };
+        let carried = status.packets(Reason::Carried);
+        let times = self.map("times")?.all_by_cpu::<u32, WeirTimes>()?;
+        status.times = Times::of(&times, carried);
         status.add_xdp(self.counts("xdp_counts")?);
         for (at, by_cpu) in self.map("lessons")?.all_by_cpu::<u32, u64>()? {
             let number: u64 = by_cpu.iter().sum();

@@ -208,6 +208,7 @@ impl Resident {
             by_xdp: status.by_xdp.iter().map(reason).collect(),
             drivers: self.fastpath.xdp_interfaces(),
             lessons: status.lessons.iter().map(lesson).collect(),
+            times: status.times,
         })
     }
 

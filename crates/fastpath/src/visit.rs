@@ -15,8 +15,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AttachedBy, ChangeCount, Error, Exclusion, Flow, Learns, Lesson, Protocol, Reason, Result, Top, Wanted,
-    WayOut, XdpInterface,
+    AttachedBy, ChangeCount, Error, Exclusion, Flow, Learns, Lesson, Protocol, Reason, Result, Times, Top,
+    Wanted, WayOut, XdpInterface,
 };
 
 const NAME: &str = "weir-fastpath";
@@ -107,6 +107,9 @@ pub struct Now {
     pub drivers: Vec<XdpInterface>,
     /// Attempts to learn a flow, by result; those with none are left out.
     pub lessons: Vec<LessonCount>,
+    /// What carrying saves. A process of an earlier version does not tell.
+    #[serde(default)]
+    pub times: Times,
 }
 
 /// The process that keeps a fast path, for a look that must not wait for it.

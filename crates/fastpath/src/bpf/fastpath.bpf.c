@@ -27,6 +27,7 @@
 #include "conntrack.h"
 #include "table.h"
 #include "packet.h"
+#include "time.h"
 #include "carry.h"
 #include "tally.h"
 #include "xdp.h"
@@ -108,6 +109,7 @@ int fastpath_in(struct __sk_buff *skb)
 	p->is_candidate = false;
 	p->is_far = false;
 	p->carried_ports = 0;
+	begin_time(p);
 	at = arrive(skb, p, &goes_by);
 	// The kernel asks its IPsec policy about what was decrypted, and entries know nothing of that.
 	if (p->is_candidate && was_decrypted(skb))
@@ -124,6 +126,7 @@ int fastpath_in(struct __sk_buff *skb)
 		mine->packets++;
 		mine->bytes += bytes;
 	}
+	go_on_time(p, at);
 	if (at == WEIR_CARRIED) {
 		if (control.counting)
 			tally(p, bytes);
@@ -168,16 +171,12 @@ static __always_inline __u8 flags_of(bool udp, const void *transport, const void
 	return !udp && (const void *)(tcp + 1) <= end ? tcp->flags : 0;
 }
 
-// A packet leaves: one that was carried, that takes the kernel's way, or that this host sends itself.
-SEC("tc")
-int fastpath_out(struct __sk_buff *skb)
+// One that was carried, that takes the kernel's way, or that this host sends itself.
+static __always_inline void leave(struct __sk_buff *skb, struct arrived *p, __u64 now)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	struct arrived *p = last_arrival();
 	struct ends leaving = {};
 
-	if (!p)
-		return TC_ACT_UNSPEC;
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
 		struct iphdr *ip = data + ETH_HLEN;
 		__be32 *ports = (void *)(ip + 1);
@@ -187,17 +186,19 @@ int fastpath_out(struct __sk_buff *skb)
 
 		if ((void *)(ports + 1) > end || ip->ihl != 5 || (ip->frag_off & bpf_htons(0x3fff)) ||
 		    (ip->protocol != IPPROTO_TCP && ip->protocol != IPPROTO_UDP))
-			return TC_ACT_UNSPEC;
+			return;
 		leaving.source[0] = ip->saddr;
 		leaving.destination[0] = ip->daddr;
 		leaving.ports = *ports;
 		if (is_carried(p, &leaving, 1))
-			return TC_ACT_UNSPEC;
+			return end_carried(p, now);
 		udp = ip->protocol == IPPROTO_UDP;
 		mark = mark_of(marked4(ip), udp, ip + 1, end);
 		flags = flags_of(udp, ip + 1, end);
 		hops = ip->ttl;
 		tos = ip->tos;
+		if (p->is_candidate && p->mark == mark)
+			end_kernels(p, now);
 		purge(skb, &leaving, udp, mark, flags, 1);
 		learn(skb, &leaving, udp, mark, hops, tos, 1);
 		has_left(mark);
@@ -209,21 +210,37 @@ int fastpath_out(struct __sk_buff *skb)
 		bool udp;
 
 		if ((void *)(ports + 1) > end || (ip->nexthdr != IPPROTO_TCP && ip->nexthdr != IPPROTO_UDP))
-			return TC_ACT_UNSPEC;
+			return;
 		copy(leaving.source, (void *)&ip->saddr, 4);
 		copy(leaving.destination, (void *)&ip->daddr, 4);
 		leaving.ports = *ports;
 		if (is_carried(p, &leaving, 4))
-			return TC_ACT_UNSPEC;
+			return end_carried(p, now);
 		udp = ip->nexthdr == IPPROTO_UDP;
 		mark = mark_of(marked6(ip), udp, ip + 1, end);
 		flags = flags_of(udp, ip + 1, end);
 		hops = ip->hop_limit;
 		tos = bpf_ntohl(*(__be32 *)ip) >> 20;
+		if (p->is_candidate && p->mark == mark)
+			end_kernels(p, now);
 		purge(skb, &leaving, udp, mark, flags, 4);
 		learn(skb, &leaving, udp, mark, hops, tos, 4);
 		has_left(mark);
 	}
+}
+
+// A packet leaves.
+SEC("tc")
+int fastpath_out(struct __sk_buff *skb)
+{
+	struct arrived *p = last_arrival();
+	__u64 now;
+
+	if (!p)
+		return TC_ACT_UNSPEC;
+	now = see_time(p);
+	leave(skb, p, now);
+	leave_time(p, now);
 	return TC_ACT_UNSPEC;
 }
 

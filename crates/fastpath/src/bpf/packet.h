@@ -23,6 +23,13 @@ struct arrived {
 	bool is_candidate;
 	// Conntrack saw the last packet of the flow a quarter of the sequence space ago.
 	bool is_far;
+	// Nanoseconds of the clock from which on its way is timed; 0: it is not.
+	__u64 since;
+	// Since then: packets that have left on this core, and the nanoseconds that the program took for them.
+	__u32 left;
+	__u32 own;
+	// Packets that have come in on this core.
+	__u32 number;
 	// Destination (its last word) and ports with which the packet before was carried; ports are 0 if none was.
 	__be32 carried_to;
 	__be32 carried_ports;

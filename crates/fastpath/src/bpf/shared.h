@@ -13,6 +13,10 @@
 // A flow that could not be learnt tries again with each so many-th packet.
 #define WEIR_TRY_AGAIN 16
 
+// Buckets of the times of packets in the kernel: one for each ns below 2^5, and 2^4 for each octave up to 2^20 ns.
+#define WEIR_TIME_BITS 4
+#define WEIR_TIME_BUCKETS 272
+
 // Entries that the resident process has removed by one call: as many directions as the page of a test run holds, and some room.
 #define WEIR_REMOVED_AT_ONCE 64
 
@@ -132,6 +136,16 @@ enum weir_lesson {
 	WEIR_HAS_ENDED,
 	// How many there are.
 	WEIR_LESSONS,
+};
+
+// Two ways whose packets are timed.
+enum weir_timed {
+	// The kernel's.
+	WEIR_KERNELS_WAY,
+	// Carried.
+	WEIR_CARRIED_WAY,
+	// How many there are.
+	WEIR_TIMED,
 };
 
 // Constants that the driver sets when it loads the programs.
@@ -368,4 +382,10 @@ struct weir_count {
 	__u64 packets;
 	// Bytes from the Ethernet header on.
 	__u64 bytes;
+};
+
+// How long packets took from one program to the other.
+struct weir_times {
+	// Packets by time; the last one also has those that took longer.
+	__u32 buckets[WEIR_TIME_BUCKETS];
 };

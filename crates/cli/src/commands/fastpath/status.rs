@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use weir_fastpath::{
-    AttachedBy, ChangeCount, Exclusion, ExclusionStore, Flow, Learns, Now, Reason, ReasonCount, Top, Visit,
-    leftovers,
+    AttachedBy, ChangeCount, Exclusion, ExclusionStore, Flow, Learns, Median, Now, Reason, ReasonCount,
+    Times, Top, Visit, leftovers,
 };
 use weir_guard::{ChangeGuard, Phase};
 use weir_text::escape::line;
-use weir_text::units;
+use weir_text::units::{self, Unit};
 
 use super::exclude::kept_lines;
 use super::{BY, driver_lines};
@@ -160,7 +160,31 @@ fn page(now: &Now) -> String {
         let _ = writeln!(page, "{:>16}  {}", count.attempts, count.result.words());
     }
     page.push('\n');
+    page.push_str(&saved(&now.times));
     page
+}
+
+/// What carrying saves, once it is known.
+fn saved(times: &Times) -> String {
+    let (Some(kernel), Some(carried), Some(each)) = (times.kernels_way, times.carried, times.saved_ns) else {
+        return String::new();
+    };
+    let time = |ns: f64, interval| units::quantity(Unit::Ns, ns, interval);
+    let of = |median: Median| time(median.ns, Some(median.interval_ns));
+    // An interval of a loss is turned round, too.
+    let (word, sign) = if each < 0.0 { ("lost", -1.0) } else { ("saved", 1.0) };
+    let interval =
+        times.saved_interval_ns.map(|(low, high)| if sign < 0.0 { (-high, -low) } else { (low, high) });
+    let all = time(times.saved_s.unwrap_or_default() * sign * 1e9, None);
+    let text = format!(
+        "time of a packet, median: by the kernel's way {} ({} timed), carried {} ({} timed); {word}: {} a packet, {all} of a core until now",
+        of(kernel),
+        units::count(kernel.packets),
+        of(carried),
+        units::count(carried.packets),
+        time(each * sign, interval),
+    );
+    weir_text::layout::paragraph("", 2, &text, WIDTH) + "\n"
 }
 
 /// Time for which flows are counted one by one.
@@ -254,6 +278,7 @@ mod tests {
                 outgoing: Some("its queueing discipline htb decides about them".into()),
             }],
             lessons: Vec::new(),
+            times: Times::default(),
         }
     }
 
@@ -269,6 +294,27 @@ mod tests {
         let mut paused = now(&["in0", "out0"]);
         paused.paused = true;
         assert!(super::page(&paused).contains("paused"), "a pause is said first");
+    }
+
+    #[test]
+    fn the_time_saved_is_said_once_it_is_known() {
+        assert_eq!(saved(&Times::default()), "");
+        let median = |ns: f64| Some(Median { packets: 1000, ns, interval_ns: (ns - 4.0, ns + 4.0) });
+        let times = |kernel: f64, carried: f64| Times {
+            kernels_way: median(kernel),
+            carried: median(carried),
+            saved_ns: Some(kernel - carried),
+            saved_interval_ns: Some((kernel - carried - 8.0, kernel - carried + 8.0)),
+            saved_s: Some((kernel - carried) / 10.0),
+        };
+        let text = saved(&times(412.0, 187.0)).replace("\n  ", " ");
+        assert!(text.contains("kernel's way 412 ns [408, 416] (1,000 timed)"), "{text}");
+        assert!(
+            text.ends_with("saved: 225 ns [217, 233] a packet, 22.5 s of a core until now\n\n"),
+            "{text}"
+        );
+        let text = saved(&times(187.0, 412.0)).replace("\n  ", " ");
+        assert!(text.ends_with("lost: 225 ns [217, 233] a packet, 22.5 s of a core until now\n\n"), "{text}");
     }
 
     #[test]
