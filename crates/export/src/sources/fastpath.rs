@@ -40,13 +40,19 @@ static CHANGES: Metric = Metric::counter(
     "Changes of rules, routes, neighbours and interfaces after which all was learnt anew.",
 );
 
+static SAVED: Metric = Metric::gauge(
+    "fastpath_saved_seconds",
+    &[],
+    "Time of a core that carrying has saved since it began, by the medians of both ways; absent until it is known.",
+);
+
 /// For the reference.
 pub(crate) static GROUP: Group = Group {
     title: "Fast path",
     about: "Read every 5 s from the process that keeps the [fast path](../guides/fastpath.md) of this namespace. Without one \
             `weir_fastpath_in_effect` is 0 and the others are absent. `reason` is `carried`, `failed` (dropped), or why a packet \
             took the kernel's way.",
-    metrics: &[&IN_EFFECT, &ATTACHED, &PAUSED, &DIRECTIONS, &PACKETS, &BYTES, &LESSONS, &CHANGES],
+    metrics: &[&IN_EFFECT, &ATTACHED, &PAUSED, &DIRECTIONS, &PACKETS, &BYTES, &LESSONS, &CHANGES, &SAVED],
 };
 
 /// The fast path, as its process describes it.
@@ -83,6 +89,9 @@ fn write(page: &mut Page, now: &Now) -> Result<(), String> {
         lessons.value(&[&label(lesson)?], attempts as f64);
     }
     page.single(&CHANGES, now.changes.iter().map(|c| c.times).sum::<u64>() as f64);
+    if let Some(saved) = now.times.saved_s {
+        page.single(&SAVED, saved);
+    }
     Ok(())
 }
 
