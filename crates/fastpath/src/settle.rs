@@ -35,6 +35,9 @@ fn judged(flow: &Tuple, answer: &Tuple, entry: Option<&Entry>) -> Lesson {
         Lesson::Special
     } else if flow.protocol == TCP && (!has(Status::ASSURED) || entry.state != Some(ESTABLISHED)) {
         Lesson::NotEstablished
+    } else if flow.protocol != TCP && has(Status::SEEN_REPLY) && !has(Status::ASSURED) {
+        // Its next packet may make a stream of it, and conntrack does not tell from when on.
+        Lesson::Unsettled
     } else if flow.protocol == TCP && !entry.liberal {
         Lesson::Checked
     } else if entry.timeout_s.unwrap_or(0) < 1 {
@@ -143,7 +146,10 @@ mod tests {
         }
         assert_eq!(of(Entry { status: Status::DYING, ..known }), Lesson::Unsettled);
         let (flow, answer) = udp_or_tcp(17);
-        assert_eq!(judged(&flow, &answer, Some(&entry(17, Status(0)))), Lesson::Learnt, "one way");
+        let of = |status| judged(&flow, &answer, Some(&entry(17, status)));
+        assert_eq!(of(Status(0)), Lesson::Learnt, "one way");
+        assert_eq!(of(Status::SEEN_REPLY), Lesson::Unsettled, "no stream yet");
+        assert_eq!(of(Status(Status::SEEN_REPLY.0 | Status::ASSURED.0)), Lesson::Learnt);
     }
 
     #[test]

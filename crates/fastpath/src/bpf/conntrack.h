@@ -28,8 +28,13 @@ struct ip_ct_tcp {
 	__u8 state;
 } KERNEL;
 
+struct nf_ct_udp {
+	unsigned long stream_ts;
+} KERNEL;
+
 union nf_conntrack_proto {
 	struct ip_ct_tcp tcp;
+	struct nf_ct_udp udp;
 } KERNEL;
 
 struct nf_conn {

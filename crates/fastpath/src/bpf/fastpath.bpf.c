@@ -306,6 +306,7 @@ int remove(struct __sk_buff *skb)
 
 static __always_inline void settle_entry(const struct weir_settlement *s, int words)
 {
+	struct times_of times;
 	struct ends ends = { .ports = s->flow.ports };
 	bool udp = s->flow.protocol == IPPROTO_UDP;
 	struct weir_way *way;
@@ -324,7 +325,8 @@ static __always_inline void settle_entry(const struct weir_settlement *s, int wo
 	busy = in_phase(changed(state), WEIR_BUSY);
 	if (__sync_val_compare_and_swap(&way->state, state, busy) != state)
 		return;
-	set_times(way, s->timeout, s->one_way);
+	times = (struct times_of){ .timeout = s->timeout, .changes = ~0u, .one_way = s->one_way };
+	set_times(way, &times);
 	if (udp)
 		way->progress = s->one_way;
 	order();

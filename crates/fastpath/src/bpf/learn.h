@@ -112,10 +112,32 @@ static __always_inline enum weir_lesson judge(const struct nf_conn *ct, const st
 	return WEIR_LEARNT;
 }
 
+// What an entry is to know of a connection's times.
+struct times_of {
+	// Jiffies that conntrack waits for the next packet.
+	__u32 timeout;
+	// Jiffies from now on after which the next packet changes the timeout; ~0: none does.
+	__u32 changes;
+	// UDP without an answer so far.
+	bool one_way;
+};
+
+// Jiffies until the next packet makes a stream of UDP that has an answer, with another timeout (net/netfilter/nf_conntrack_proto_udp.c):
+// conntrack must see that packet.
+static __always_inline __u32 until_stream(const struct nf_conn *ct)
+{
+	__s32 left;
+
+	if ((ct->status & IPS_ASSURED) || !(ct->status & IPS_SEEN_REPLY))
+		return ~0u;
+	left = (__u32)ct->proto.udp.stream_ts - (__u32)bpf_jiffies64();
+	return left < 0 ? 0 : left + 1;
+}
+
 // Asks conntrack about the packet that leaves. Its direction's tuple is that of the packet as it came in; the other one's is that of
 // the answer to it as it leaves.
 static __always_inline enum weir_lesson ask(struct __sk_buff *skb, const struct arrived *p, const struct ends *leaving, int words,
-					     __u32 *timeout, bool *one_way)
+					     struct times_of *times)
 {
 	struct bpf_ct_opts opts = {
 		.netns_id = BPF_F_CURRENT_NETNS,
@@ -143,10 +165,11 @@ static __always_inline enum weir_lesson ask(struct __sk_buff *skb, const struct 
 	is_it = opts.dir ? is_tuple_of(&ct->tuplehash[0].tuple, p, words) : is_tuple_of(&ct->tuplehash[1].tuple, p, words);
 	lesson = is_it ? judge(ct, p) : WEIR_OTHER_PACKET;
 	left = ct->timeout - (__u32)bpf_jiffies64();
-	*one_way = p->udp && !(ct->status & IPS_SEEN_REPLY);
+	times->one_way = p->udp && !(ct->status & IPS_SEEN_REPLY);
+	times->changes = p->udp ? until_stream(ct) : ~0u;
 	bpf_ct_release(ct);
-	*timeout = left > 0 ? left : 0;
-	return lesson == WEIR_LEARNT && *timeout < LEAST_TIMEOUT ? WEIR_SHORT_LIVED : lesson;
+	times->timeout = left > 0 ? left : 0;
+	return lesson == WEIR_LEARNT && times->timeout < LEAST_TIMEOUT ? WEIR_SHORT_LIVED : lesson;
 }
 
 static __always_inline bool is_one_way(const struct weir_way *way, __u32 state)
@@ -182,22 +205,25 @@ static __always_inline struct weir_way *room_for(__u64 hash, void *bucket, const
 }
 
 // The times of an entry: four packets by the kernel's way in the time that conntrack waits for one.
-static __always_inline void set_times(struct weir_way *way, __u32 timeout, bool one_way)
+static __always_inline void set_times(struct weir_way *way, const struct times_of *times)
 {
-	__u32 refresh = timeout / 4 < control.longest_refresh ? timeout / 4 : control.longest_refresh;
+	__u32 refresh = times->timeout / 4 < control.longest_refresh ? times->timeout / 4 : control.longest_refresh;
 
 	// A flood without answers is not to hold the table for long.
-	if (one_way && refresh > control.hz * WEIR_ONE_WAY_S)
+	if (times->one_way && refresh > control.hz * WEIR_ONE_WAY_S)
 		refresh = control.hz * WEIR_ONE_WAY_S;
+	if (refresh > times->changes)
+		refresh = times->changes;
 	way->due = (__u32)bpf_jiffies64() + refresh;
-	way->timeout = timeout;
-	if (timeout && timeout < control.shortest)
-		control.shortest = timeout;
+	way->timeout = times->timeout;
+	if (times->timeout && times->timeout < control.shortest)
+		control.shortest = times->timeout;
 }
 
 // A timeout of 0: the entry waits for the resident process.
 static __always_inline enum weir_lesson write_entry(struct __sk_buff *skb, void *data, const struct arrived *p,
-						     const struct ends *leaving, int words, __u32 timeout, bool one_way)
+						     const struct ends *leaving, int words,
+						     const struct times_of *times)
 {
 	__u64 hash = hash_of(&p->ends, p->udp, words);
 	struct weir_label *label = label_of(hash, words);
@@ -226,12 +252,12 @@ static __always_inline enum weir_lesson write_entry(struct __sk_buff *skb, void 
 	copy(w + TO_SOURCE(words), leaving->source, words);
 	copy(w + TO_DESTINATION(words), leaving->destination, words);
 	w[TO_PORTS(words)] = leaving->ports;
-	way->progress = p->udp ? one_way : p->progress >> 24;
+	way->progress = p->udp ? times->one_way : p->progress >> 24;
 	way->came_by = p->came_by;
 	way->goes_by = skb->ifindex;
 	copy_macs(way->macs, data);
 	way->last = 0;
-	set_times(way, timeout, one_way);
+	set_times(way, times);
 	way->mark = skb->mark;
 	way->priority = skb->priority;
 	order();
@@ -258,15 +284,14 @@ static __always_inline bool has_connection(struct __sk_buff *skb, const struct w
 {
 	const __be32 *w = (const __be32 *)(way + 1);
 	struct arrived owner = { .udp = udp };
+	struct times_of times;
 	enum weir_lesson lesson;
-	__u32 timeout;
-	bool one_way;
 
 	// The packet whose answers leave as the entry says.
 	copy(owner.ends.source, w + TO_DESTINATION(words), words);
 	copy(owner.ends.destination, w + TO_SOURCE(words), words);
 	owner.ends.ports = swapped(w[TO_PORTS(words)]);
-	lesson = ask(skb, &owner, leaving, words, &timeout, &one_way);
+	lesson = ask(skb, &owner, leaving, words, &times);
 	return lesson != WEIR_NO_CONNECTION && lesson != WEIR_OTHER_PACKET;
 }
 
@@ -284,6 +309,11 @@ static __always_inline void purge(struct __sk_buff *skb, const struct ends *leav
 		return;
 	if (is_end(flags)) {
 		bar(way, state);
+		return;
+	}
+	// The first answer: the next packet of that flow may make a stream of it, which conntrack must see.
+	if (is_one_way(way, state)) {
+		forget(way, state);
 		return;
 	}
 	if (config.asks_resident ? came_as(way, mark, udp, words) : has_connection(skb, way, leaving, udp, words))
@@ -341,9 +371,8 @@ static __always_inline void learn(struct __sk_buff *skb, const struct ends *leav
 				  int words)
 {
 	struct arrived *p = candidate(mark);
+	struct times_of times = { .changes = ~0u };
 	enum weir_lesson lesson;
-	__u32 timeout = 0;
-	bool one_way = false;
 	void *data;
 
 	if (!p || !p->is_candidate || p->mark != mark || p->words != words || p->udp != udp)
@@ -359,14 +388,14 @@ static __always_inline void learn(struct __sk_buff *skb, const struct ends *leav
 	else if (hops + 1 != p->hops || tos != p->tos)
 		lesson = WEIR_HEADER_CHANGED;
 	else
-		lesson = config.asks_resident ? WEIR_LEARNT : ask(skb, p, leaving, words, &timeout, &one_way);
+		lesson = config.asks_resident ? WEIR_LEARNT : ask(skb, p, leaving, words, &times);
 	// A packet out of the window does not bring conntrack's last acknowledgement up to date, so that one is to be forgotten.
 	if (lesson == WEIR_CHECKED ||
 	    (p->is_far && !config.asks_resident && lesson != WEIR_EXCLUDED && lesson != WEIR_LEAVES_TAGGED))
 		wish(p, words);
 	data = (void *)(long)skb->data;
 	if (lesson == WEIR_LEARNT && data + ETH_HLEN <= (void *)(long)skb->data_end)
-		lesson = write_entry(skb, data, p, leaving, words, timeout, one_way);
+		lesson = write_entry(skb, data, p, leaving, words, &times);
 	// The resident process tells what came of a proposal.
 	if (lesson != WEIR_LEARNT || !config.asks_resident)
 		note(lesson);
