@@ -323,9 +323,14 @@ impl Fastpath {
         Ok(Ring::open(&self.object.map("proposals")?)?)
     }
 
-    /// Renews conntrack's timeout of a flow that was carried and is idle now, by the kernel's functions.
-    pub(crate) fn keep_idle(&self, idle: &WeirIdle) -> Result<()> {
-        tell(&self.keep_idle, idle)
+    /// Sees to conntrack's timeout of a connection of which that direction is silent. Where the programs cannot ask conntrack, returns what
+    /// they know of it, if both directions are.
+    pub(crate) fn keep_idle(&self, flow: WeirDirection) -> Result<Option<WeirIdle>> {
+        let mut packet = vec![0; ETHERNET];
+        packet.extend_from_slice(WeirIdle { flow, ..WeirIdle::zeroed() }.bytes());
+        let run = test_run(&self.keep_idle, &packet, 0, 1)?;
+        let is_left = run.verdict == 0 && self.learns == Learns::ByNetlink;
+        Ok(is_left.then(|| WeirIdle::from_bytes(run.packet.get(ETHERNET..).unwrap_or_default())))
     }
 
     /// The values that the programs change and read.

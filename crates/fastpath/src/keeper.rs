@@ -15,7 +15,7 @@ use crate::options::RENEWALS_PER_SECOND;
 use crate::room::Room;
 use crate::settle::{keep_idle, settle};
 use crate::shared::{WEIR_REMOVED_AT_ONCE, WeirDirection};
-use crate::{Change, Fastpath, Learns, Result};
+use crate::{Change, Fastpath, Result};
 
 const RENEWAL: Duration = Duration::from_millis(1000 / RENEWALS_PER_SECOND as u64);
 /// Time between two looks at the events.
@@ -105,9 +105,9 @@ impl Work {
                 settle(&self.fastpath, &mut self.conntrack, &proposal)?;
             }
             let (fastpath, conntrack) = (&self.fastpath, &mut self.conntrack);
-            walk.go_on(&fastpath.control(), |idle| match fastpath.learns() {
-                Learns::InKernel => fastpath.keep_idle(idle),
-                Learns::ByNetlink => keep_idle(conntrack, idle, fastpath.control().hz),
+            walk.go_on(&fastpath.control(), |flow| match fastpath.keep_idle(flow)? {
+                Some(idle) => keep_idle(conntrack, &idle, fastpath.control().hz),
+                None => Ok(()),
             })?;
             std::thread::sleep(TICK);
         }

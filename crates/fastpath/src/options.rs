@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use weir_sys::{ProcRoot, sysctl};
 
 use crate::attachments::LARGEST_INDEX;
-use crate::shared::{WEIR_WAYS, WeirBucket4, WeirBucket6, WeirLabel, WeirPort};
+use crate::shared::{WEIR_TICKS_PER_SECOND, WEIR_WAYS, WeirBucket4, WeirBucket6, WeirLabel, WeirPort};
 use crate::{Error, Result, Xdp};
 
 /// How large the table is, and when a flow enters it.
@@ -52,7 +52,7 @@ impl Default for Options {
 /// Time for which one renewal of the lease lasts.
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
 /// Renewals of the lease.
-pub(crate) const RENEWALS_PER_SECOND: u32 = 2;
+pub(crate) const RENEWALS_PER_SECOND: u32 = WEIR_TICKS_PER_SECOND as u32;
 /// Connections of a table that is not used.
 const NONE: u32 = 64;
 

@@ -76,25 +76,52 @@ pub(crate) fn settle(fastpath: &Fastpath, conntrack: &mut Conntrack, proposal: &
     })
 }
 
+/// Conntrack's timeouts of TCP here, s. Those of a policy (`ct timeout`) are not told by ctnetlink.
+#[derive(Debug, Clone, Copy)]
+struct TcpTimeouts {
+    established: u32,
+    /// Of data that were not acknowledged.
+    unacknowledged: u32,
+}
+
+impl TcpTimeouts {
+    /// Of the calling thread's namespace.
+    fn read() -> Option<Self> {
+        let read = |name: &str| {
+            let path = format!("/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_{name}");
+            std::fs::read_to_string(path).ok()?.trim().parse().ok()
+        };
+        Some(TcpTimeouts { established: read("established")?, unacknowledged: read("unacknowledged")? })
+    }
+}
+
 /// The timeout that a connection needs so that it counts from the last packet that was carried, in whole seconds; `None` if it has a
 /// longer one, or is in another state, which has another timeout.
-fn wanted(idle: &WeirIdle, entry: &Entry, hz: u32) -> Option<u32> {
+fn wanted(idle: &WeirIdle, entry: &Entry, hz: u32, tcp: Option<TcpTimeouts>) -> Option<u32> {
     let left = entry.timeout_s?;
-    let is_same = match idle.flow.protocol as u8 {
-        TCP => entry.state == Some(ESTABLISHED),
+    let seconds = |jiffies: u32| jiffies.checked_div(hz);
+    let (is_same, whole) = match (idle.flow.protocol as u8, tcp) {
+        (TCP, tcp) => {
+            let whole = match tcp {
+                Some(tcp) if idle.unacknowledged != 0 => tcp.established.min(tcp.unacknowledged),
+                Some(tcp) => tcp.established,
+                None => seconds(idle.timeout)?,
+            };
+            (entry.state == Some(ESTABLISHED), whole)
+        }
         // UDP without an answer is another connection, if the entry's had one.
-        _ => idle.one_way != 0 || entry.status.has(Status::SEEN_REPLY),
+        _ => (idle.one_way != 0 || entry.status.has(Status::SEEN_REPLY), seconds(idle.timeout)?),
     };
     // The kernel refuses to change a fixed one.
     let is_fixed = entry.status.has(Status::FIXED_TIMEOUT);
-    let wanted = idle.timeout.saturating_sub(idle.idle).checked_div(hz)?;
+    let wanted = whole.saturating_sub(idle.idle.div_ceil(hz));
     (is_same && !is_fixed && wanted > left).then_some(wanted)
 }
 
 /// Renews conntrack's timeout of a flow that was carried and is idle now, by ctnetlink.
 pub(crate) fn keep_idle(conntrack: &mut Conntrack, idle: &WeirIdle, hz: u32) -> Result<()> {
     if let Some(entry) = conntrack.get(&tuple(&idle.flow))?
-        && let Some(seconds) = wanted(idle, &entry, hz)
+        && let Some(seconds) = wanted(idle, &entry, hz.max(1), TcpTimeouts::read())
     {
         conntrack.set_timeout(&entry, seconds)?;
     }
@@ -168,9 +195,10 @@ mod tests {
             timeout: 1000,
             idle: 250,
             one_way,
+            unacknowledged: 0,
         };
         let left = |seconds, entry: Entry| Entry { timeout_s: Some(seconds), ..entry };
-        let of = |idle: &WeirIdle, entry: Entry| wanted(idle, &entry, 10);
+        let of = |idle: &WeirIdle, entry: Entry| wanted(idle, &entry, 10, None);
         let (tcp, udp) = (entry(TCP, Status::ASSURED), entry(17, Status::SEEN_REPLY));
         assert_eq!(of(&idle(6, 0), left(74, tcp)), Some(75));
         assert_eq!(of(&idle(6, 0), left(75, tcp)), None);
@@ -180,7 +208,12 @@ mod tests {
         assert_eq!(of(&idle(17, 1), left(10, entry(17, Status(0)))), Some(75));
         let fixed = Entry { status: Status::FIXED_TIMEOUT, ..left(10, tcp) };
         assert_eq!(of(&idle(6, 0), fixed), None);
-        assert_eq!(wanted(&idle(6, 0), &left(1, tcp), 0), None);
         assert_eq!(of(&WeirIdle { idle: 2000, ..idle(6, 0) }, left(0, tcp)), None);
+        // Conntrack did not see the acknowledgement, and waits for less than it would have.
+        let timeouts = Some(TcpTimeouts { established: 7440, unacknowledged: 300 });
+        let of = |idle: &WeirIdle, left_s| wanted(idle, &left(left_s, tcp), 10, timeouts);
+        let unacknowledged = WeirIdle { unacknowledged: 1, ..idle(6, 0) };
+        assert_eq!((of(&idle(6, 0), 270), of(&unacknowledged, 270)), (Some(7415), Some(275)));
+        assert_eq!(of(&unacknowledged, 400), None);
     }
 }

@@ -102,6 +102,12 @@ static __always_inline void control_flow(const struct arrived *p, int words)
 		control_entry(way, state, p->flags);
 }
 
+// See `weir_way.last`.
+static __always_inline __u8 last_of(const struct arrived *p)
+{
+	return control.tick | (p->has_data ? WEIR_HAD_DATA : 0);
+}
+
 // Takes a valid entry for the packet, whole. `teaches`: packets of unknown flows are counted, and one in its turn may teach.
 static __always_inline enum weir_reason take(struct arrived *p, int words, struct taken *t, bool teaches)
 {
@@ -110,6 +116,7 @@ static __always_inline enum weir_reason take(struct arrived *p, int words, struc
 	struct weir_way *way;
 	__u32 state;
 	__be32 *w;
+	__u8 last;
 
 	if (!label)
 		return WEIR_UNKNOWN;
@@ -148,9 +155,10 @@ static __always_inline enum weir_reason take(struct arrived *p, int words, struc
 	p->is_candidate = false;
 	if (t->way.came_by != p->came_by || (state >> WEIR_DSCP_SHIFT & 0x3f) != p->tos >> 2)
 		return WEIR_OTHERWISE;
-	// Written once a tick: the line stays shared between the cores of the rest.
-	if (t->way.last != (__u8)control.tick)
-		way->last = control.tick;
+	// Written twice a tick at most: the line stays shared between the cores of the rest.
+	last = last_of(p);
+	if (t->way.last != last && t->way.last != (last | WEIR_HAD_DATA))
+		way->last = last;
 	return WEIR_CARRIED;
 }
 

@@ -37,8 +37,15 @@ union nf_conntrack_proto {
 	struct nf_ct_udp udp;
 } KERNEL;
 
+struct nf_ct_ext;
+struct net;
+
 struct nf_conn {
 	__u32 timeout;
+	struct {
+		struct net *net;
+	} ct_net;
+	struct nf_ct_ext *ext;
 	unsigned long status;
 	struct nf_conn *master;
 	struct nf_conntrack_tuple_hash tuplehash[2];

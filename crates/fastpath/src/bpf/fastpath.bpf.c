@@ -32,6 +32,7 @@
 #include "tally.h"
 #include "xdp.h"
 #include "learn.h"
+#include "idle.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
@@ -258,7 +259,7 @@ int renew(struct __sk_buff *skb)
 	(void)skb;
 	control.now = bpf_jiffies64();
 	control.until = control.now + control.lease;
-	control.tick = control.tick % 255 + 1;
+	control.tick = control.tick % WEIR_TICK_MASK + 1;
 	return 0;
 }
 
@@ -388,46 +389,4 @@ int explain(struct __sk_buff *skb)
 	if (bpf_skb_load_bytes(skb, ETH_HLEN, &d, sizeof(d)))
 		return WEIR_MALFORMED;
 	return d.version == 6 ? show(skb, &d, 4) : show(skb, &d, 1);
-}
-
-// Renews the timeout of a connection whose packets were carried and then came no more, as if conntrack had seen the last one; run by the
-// resident process.
-SEC("tc")
-int keep_idle(struct __sk_buff *skb)
-{
-	struct bpf_ct_opts opts = { .netns_id = BPF_F_CURRENT_NETNS };
-	struct bpf_sock_tuple tuple = {};
-	struct nf_conn *ct;
-	struct weir_idle i;
-	__u32 size, wanted;
-	__s32 left;
-
-	if (config.asks_resident || bpf_skb_load_bytes(skb, ETH_HLEN, &i, sizeof(i)) || i.idle >= i.timeout || !control.hz)
-		return 1;
-	opts.l4proto = i.flow.protocol;
-	if (i.flow.version == 6) {
-		size = sizeof(tuple.ipv6);
-		copy(tuple.ipv6.saddr, i.flow.source, 4);
-		copy(tuple.ipv6.daddr, i.flow.destination, 4);
-		*(__be32 *)&tuple.ipv6.sport = i.flow.ports;
-	} else {
-		size = sizeof(tuple.ipv4);
-		tuple.ipv4.saddr = i.flow.source[0];
-		tuple.ipv4.daddr = i.flow.destination[0];
-		*(__be32 *)&tuple.ipv4.sport = i.flow.ports;
-	}
-	ct = bpf_skb_ct_lookup(skb, &tuple, size, &opts, sizeof(opts));
-	if (!ct)
-		return 1;
-	wanted = i.timeout - i.idle;
-	left = ct->timeout - (__u32)bpf_jiffies64();
-	// Another state has another timeout. UDP that has an answer by now is renewed by its old, shorter one; but one without an answer is
-	// another connection, if the entry's had one, and never gets its timeout.
-	if (i.flow.protocol == IPPROTO_UDP && !i.one_way && !(ct->status & IPS_SEEN_REPLY))
-		left = 0;
-	if (left > 0 && (__s32)wanted > left &&
-	    (i.flow.protocol != IPPROTO_TCP || ct->proto.tcp.state == TCP_CONNTRACK_ESTABLISHED))
-		bpf_ct_change_timeout(ct, (__u64)wanted * 1000 / control.hz);
-	bpf_ct_release(ct);
-	return 0;
 }

@@ -256,7 +256,7 @@ static __always_inline enum weir_lesson write_entry(struct __sk_buff *skb, void 
 	way->came_by = p->came_by;
 	way->goes_by = skb->ifindex;
 	copy_macs(way->macs, data);
-	way->last = 0;
+	way->last = last_of(p);
 	set_times(way, times);
 	way->mark = skb->mark;
 	way->priority = skb->priority;
@@ -316,8 +316,12 @@ static __always_inline void purge(struct __sk_buff *skb, const struct ends *leav
 		forget(way, state);
 		return;
 	}
-	if (config.asks_resident ? came_as(way, mark, udp, words) : has_connection(skb, way, leaving, udp, words))
+	if (config.asks_resident ? came_as(way, mark, udp, words) : has_connection(skb, way, leaving, udp, words)) {
+		// It acknowledges the data of the other direction.
+		if (way->last & WEIR_HAD_DATA)
+			way->last &= ~WEIR_HAD_DATA;
 		return;
+	}
 	forget(way, state);
 	note(WEIR_REISSUED);
 }

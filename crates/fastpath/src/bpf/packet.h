@@ -19,6 +19,8 @@ struct arrived {
 	__u8 tos;
 	// Flags of TCP.
 	__u8 flags;
+	// TCP with payload.
+	bool has_data;
 	// The flow may be learnt when the packet leaves.
 	bool is_candidate;
 	// Conntrack saw the last packet of the flow a quarter of the sequence space ago.
@@ -112,6 +114,7 @@ static __always_inline enum weir_reason read_transport(struct arrived *p, void *
 		return WEIR_MALFORMED;
 	p->ends.ports = udp->ports;
 	p->progress = 0;
+	p->has_data = false;
 	if (p->udp) {
 		__u32 length = bpf_ntohs(udp->length);
 
@@ -126,6 +129,7 @@ static __always_inline enum weir_reason read_transport(struct arrived *p, void *
 			return WEIR_MALFORMED;
 		p->progress = bpf_ntohl(tcp->seq) + bpf_ntohl(tcp->ack);
 		p->flags = tcp->flags;
+		p->has_data = payload > header;
 	}
 	p->length = segment ? segment + net_length + header : net_length + payload;
 	if (!p->udp && ((tcp->flags & (FIN | SYN | RST | URG)) || !(tcp->flags & ACK)))

@@ -35,6 +35,13 @@
 // (nf_conntrack_tcp_timeout_close), which it may still call established: it has not seen the carried segments.
 #define WEIR_ENDED_S 10
 
+// Bits of `weir_way.last`. The tick in which a packet came last; 0: none since the timeout was seen to.
+#define WEIR_TICK_MASK 0x7f
+// TCP: it had data, and no packet of the other direction has taken the kernel's way since.
+#define WEIR_HAD_DATA 0x80
+// Ticks of a second: renewals of the lease.
+#define WEIR_TICKS_PER_SECOND 2
+
 // Bits of `weir_way.state`: phase, protocol, number of changes, DSCP, generation.
 #define WEIR_PHASE_MASK 3
 // Set for UDP, clear for TCP.
@@ -173,7 +180,7 @@ struct weir_control {
 	__u32 longest_refresh;
 	// 1: IPv6 is carried, too.
 	__u32 carries6;
-	// Number of renewals, 1 to 255 and again.
+	// Number of renewals, 1 to WEIR_TICK_MASK and again.
 	__u32 tick;
 	// Jiffies of a second.
 	__u32 hz;
@@ -219,7 +226,7 @@ struct weir_way {
 	// For TCP: upper 8 bits of sequence plus acknowledgement number of the last packet that took the kernel's way. For UDP: 1 if no
 	// answer had come when it was learnt.
 	__u8 progress;
-	// `weir_control.tick` when a packet was carried last; 0: none since the timeout was renewed.
+	// See WEIR_TICK_MASK and WEIR_HAD_DATA.
 	__u8 last;
 	// Interface that they come in by.
 	__u16 came_by;
@@ -337,16 +344,18 @@ struct weir_settlement {
 	__u32 one_way;
 };
 
-// A flow whose packets were carried, and then came no more.
+// A connection whose packets were carried, and then came no more.
 struct weir_idle {
-	// As they came in.
+	// One of its directions, as the packets came in.
 	struct weir_direction flow;
-	// Jiffies that conntrack waits for a packet.
+	// Jiffies that conntrack waited for the next packet when that direction was learnt.
 	__u32 timeout;
-	// Jiffies since the last one.
+	// Jiffies since the last packet of either direction.
 	__u32 idle;
 	// 1: UDP that had no answer when it was learnt.
 	__u32 one_way;
+	// 1: TCP whose last data were not acknowledged.
+	__u32 unacknowledged;
 };
 
 // The entry of the table for the packets of one direction.
