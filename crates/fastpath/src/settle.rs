@@ -96,26 +96,33 @@ impl TcpTimeouts {
 }
 
 /// The timeout that a connection needs so that it counts from the last packet that was carried, in whole seconds; `None` if it has a
-/// longer one, or is in another state, which has another timeout.
+/// longer one, is in another state, which has another timeout, or if conntrack has seen a later packet.
 fn wanted(idle: &WeirIdle, entry: &Entry, hz: u32, tcp: Option<TcpTimeouts>) -> Option<u32> {
     let left = entry.timeout_s?;
-    let seconds = |jiffies: u32| jiffies.checked_div(hz);
-    let (is_same, whole) = match (idle.flow.protocol as u8, tcp) {
-        (TCP, tcp) => {
-            let whole = match tcp {
-                Some(tcp) if idle.unacknowledged != 0 => tcp.established.min(tcp.unacknowledged),
-                Some(tcp) => tcp.established,
-                None => seconds(idle.timeout)?,
-            };
-            (entry.state == Some(ESTABLISHED), whole)
-        }
-        // UDP without an answer is another connection, if the entry's had one.
-        _ => (idle.one_way != 0 || entry.status.has(Status::SEEN_REPLY), seconds(idle.timeout)?),
-    };
     // The kernel refuses to change a fixed one.
-    let is_fixed = entry.status.has(Status::FIXED_TIMEOUT);
+    if entry.status.has(Status::FIXED_TIMEOUT) {
+        return None;
+    }
+    let mut whole = idle.timeout.checked_div(hz)?;
+    if u16::from(TCP) != idle.flow.protocol {
+        // UDP without an answer is another connection, if the entry's had one.
+        if idle.one_way == 0 && !entry.status.has(Status::SEEN_REPLY) {
+            return None;
+        }
+    } else if entry.state != Some(ESTABLISHED) {
+        return None;
+    } else if let Some(tcp) = tcp {
+        let whole_of = |unacknowledged: bool| match unacknowledged {
+            true => tcp.established.min(tcp.unacknowledged),
+            false => tcp.established,
+        };
+        if whole_of(entry.unacknowledged).saturating_sub(left) < idle.idle / hz {
+            return None;
+        }
+        whole = whole_of(idle.unacknowledged != 0);
+    }
     let wanted = whole.saturating_sub(idle.idle.div_ceil(hz));
-    (is_same && !is_fixed && wanted > left).then_some(wanted)
+    (wanted > left).then_some(wanted)
 }
 
 /// Renews conntrack's timeout of a flow that was carried and is idle now, by ctnetlink.
@@ -215,5 +222,10 @@ mod tests {
         let unacknowledged = WeirIdle { unacknowledged: 1, ..idle(6, 0) };
         assert_eq!((of(&idle(6, 0), 270), of(&unacknowledged, 270)), (Some(7415), Some(275)));
         assert_eq!(of(&unacknowledged, 400), None);
+        // It waits for 300 s since ten seconds ago, and the last packet that was carried came 25 s ago.
+        let later = Entry { unacknowledged: true, ..left(290, tcp) };
+        assert_eq!(wanted(&idle(6, 0), &later, 10, timeouts), None);
+        let before = Entry { unacknowledged: true, ..left(270, tcp) };
+        assert_eq!(wanted(&idle(6, 0), &before, 10, timeouts), Some(7415));
     }
 }

@@ -32,7 +32,8 @@ struct Case {
 }
 
 impl Case {
-    fn new(ipv6: bool, options: Option<Options>, rules: &str) -> Case {
+    /// `bytes`: of each exchange.
+    fn new(ipv6: bool, options: Option<Options>, rules: &str, bytes: usize) -> Case {
         let world = NatWorld::new(ipv6);
         sh(&world.gateway, &format!("test -z '{rules}' || nft '{rules}'"));
         let carried = options.map(|options| world.carried(options));
@@ -40,10 +41,11 @@ impl Case {
         let mut case = Case { world, carried, near, far };
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(4) {
-            case.exchange(3000);
+            case.exchange(bytes);
             case.exchange(1);
+            std::thread::sleep(Duration::from_millis(1));
         }
-        assert!(case.carried.as_ref().is_none_or(|carried| carried.packets() > 1000));
+        assert!(case.carried.as_ref().is_none_or(|carried| carried.packets() > 500));
         case
     }
 
@@ -88,7 +90,7 @@ fn each(learns: &[Options], run: impl Fn(bool, Option<Options>) + Sync) {
 #[test]
 fn root_paced_a_silent_connection_whose_data_are_acknowledged_is_kept_for_days() {
     each(&[OFTEN, BY_NETLINK], |ipv6, options| {
-        let case = Case::new(ipv6, options, "");
+        let case = Case::new(ipv6, options, "", 3000);
         until("conntrack waits for days", || (case.timeout_s() > 400_000).then_some(()));
     });
 }
@@ -102,7 +104,7 @@ fn root_paced_a_silent_connection_has_the_timeout_of_its_own_policy() {
         let table = format!("add table {ip} t; add ct timeout {ip} t slow {{ {policy} }}");
         let chain = format!("add chain {ip} t p {{ type filter hook prerouting priority 0; }}");
         let rules = format!("{table}; {chain}; add rule {ip} t p ct timeout set \"slow\"");
-        let case = Case::new(ipv6, options, &rules);
+        let case = Case::new(ipv6, options, &rules, 3000);
         until("conntrack waits for as long as the policy says", || {
             let seconds = case.timeout_s();
             assert!(seconds <= 5000, "{seconds}");
@@ -114,7 +116,8 @@ fn root_paced_a_silent_connection_has_the_timeout_of_its_own_policy() {
 #[test]
 fn root_paced_a_connection_whose_data_are_not_acknowledged_keeps_its_short_timeout() {
     each(&[OFTEN, BY_NETLINK], |ipv6, options| {
-        let mut case = Case::new(ipv6, options, "");
+        // So few that those of a second are within conntrack's window: else it does not notice that the last ones are unacknowledged.
+        let mut case = Case::new(ipv6, options, "", 1);
         // Its end is gone, and the other one sends again and again: after 0.2 s, 0.4 s, and so on.
         sh(&case.world.server, "ip link set e0 down");
         case.near.write_all(&[1; 100]).unwrap();

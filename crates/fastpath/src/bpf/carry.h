@@ -134,6 +134,11 @@ static __always_inline enum weir_reason take(struct arrived *p, int words, struc
 	order();
 	if (state_of(way) != state)
 		return WEIR_CHANGING;
+	// Also of a packet that takes the kernel's way, and may never leave. Written twice a tick at most: the line stays shared between the
+	// cores of the rest.
+	last = last_of(p);
+	if (t->way.last != last && t->way.last != (last | WEIR_HAD_DATA))
+		way->last = last;
 	p->is_candidate = true;
 	if ((state ^ generation_bits()) >> WEIR_GENERATION_SHIFT)
 		return WEIR_STALE;
@@ -155,10 +160,6 @@ static __always_inline enum weir_reason take(struct arrived *p, int words, struc
 	p->is_candidate = false;
 	if (t->way.came_by != p->came_by || (state >> WEIR_DSCP_SHIFT & 0x3f) != p->tos >> 2)
 		return WEIR_OTHERWISE;
-	// Written twice a tick at most: the line stays shared between the cores of the rest.
-	last = last_of(p);
-	if (t->way.last != last && t->way.last != (last | WEIR_HAD_DATA))
-		way->last = last;
 	return WEIR_CARRIED;
 }
 

@@ -18,6 +18,8 @@
 #define TCP_CONNTRACK_ESTABLISHED 3
 // IP_CT_TCP_FLAG_BE_LIBERAL, likewise.
 #define TCP_BE_LIBERAL 0x08
+// IP_CT_TCP_FLAG_DATA_UNACKNOWLEDGED, likewise.
+#define TCP_DATA_UNACKNOWLEDGED 0x10
 
 struct ip_ct_tcp_state {
 	__u8 flags;

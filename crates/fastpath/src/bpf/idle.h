@@ -83,15 +83,23 @@ static __always_inline bool read_timeouts(struct tcp_timeouts *t, const struct n
 	       !bpf_probe_read_kernel(&t->unacknowledged, sizeof(__u32), all + TCP_CONNTRACK_UNACK * sizeof(__u32));
 }
 
-// Jiffies that conntrack would wait, had it seen all packets. Of TCP it has marked data as unacknowledged, since it did not see the
-// acknowledgement.
-static __always_inline __u32 whole_timeout(const struct nf_conn *ct, const struct weir_idle *i)
+static __always_inline __u32 whole_timeout(const struct tcp_timeouts *t, bool unacknowledged)
 {
+	return unacknowledged && t->unacknowledged < t->established ? t->unacknowledged : t->established;
+}
+
+// Jiffies that conntrack would wait, had it seen all packets of TCP: it has marked data as unacknowledged, if it did not see their
+// acknowledgement. 0: it has seen a later packet than the last one that was carried.
+static __always_inline __u32 wanted_of_tcp(const struct nf_conn *ct, const struct weir_idle *i, __s32 left)
+{
+	bool marked = (ct->proto.tcp.seen[0].flags | ct->proto.tcp.seen[1].flags) & TCP_DATA_UNACKNOWLEDGED;
 	struct tcp_timeouts t;
 
-	if (i->flow.protocol != IPPROTO_TCP || !read_timeouts(&t, ct))
+	if (!read_timeouts(&t, ct))
 		return i->timeout;
-	return i->unacknowledged && t.unacknowledged < t.established ? t.unacknowledged : t.established;
+	if ((__s32)(whole_timeout(&t, marked) - left) < (__s32)i->idle)
+		return 0;
+	return whole_timeout(&t, i->unacknowledged);
 }
 
 // Ticks since a packet came that has left this byte.
@@ -168,14 +176,19 @@ static __always_inline struct nf_conn *connection_of(struct __sk_buff *skb, cons
 // Makes conntrack wait as if it had seen the last packet. Only ever longer.
 static __always_inline void renew_timeout(struct nf_conn *ct, const struct weir_idle *i)
 {
-	bool tcp = i->flow.protocol == IPPROTO_TCP;
-	__u32 whole = whole_timeout(ct, i);
 	__s32 left = ct->timeout - (__u32)bpf_jiffies64();
+	__u32 whole = i->timeout;
 
-	// Another state has another timeout. UDP that has an answer by now is renewed by its old, shorter one; but one without an answer is
-	// another connection, if the entry's had one, and never gets its timeout.
-	if (tcp ? ct->proto.tcp.state != TCP_CONNTRACK_ESTABLISHED : !i->one_way && !(ct->status & IPS_SEEN_REPLY))
+	if (i->flow.protocol == IPPROTO_TCP) {
+		// Another state has another timeout.
+		if (ct->proto.tcp.state != TCP_CONNTRACK_ESTABLISHED)
+			return;
+		whole = wanted_of_tcp(ct, i, left);
+	} else if (!i->one_way && !(ct->status & IPS_SEEN_REPLY)) {
+		// UDP that has an answer by now is renewed by its old, shorter timeout; but one without an answer is another connection, if the
+		// entry's had one, and never gets its timeout.
 		return;
+	}
 	if (left > 0 && i->idle < whole && whole - i->idle > (__u32)left)
 		bpf_ct_change_timeout(ct, (__u64)(whole - i->idle) * 1000 / control.hz);
 }

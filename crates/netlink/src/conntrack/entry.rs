@@ -44,6 +44,8 @@ pub(super) const PROTOINFO_FLAGS_ORIGINAL: u16 = 4;
 pub(super) const PROTOINFO_FLAGS_REPLY: u16 = 5;
 /// IP_CT_TCP_FLAG_BE_LIBERAL (include/uapi/linux/netfilter/nf_conntrack_tcp.h).
 pub(super) const LIBERAL: u8 = 1 << 3;
+/// IP_CT_TCP_FLAG_DATA_UNACKNOWLEDGED, likewise.
+const UNACKNOWLEDGED: u8 = 1 << 4;
 /// IP_CT_TCP_FLAG_MAXACK_SET of `struct nf_ct_tcp_flags`: a last acknowledgement is known.
 pub(super) const MAXACK_SET: u8 = 0x20;
 
@@ -156,6 +158,8 @@ pub struct Entry {
     pub state: Option<u8>,
     /// For TCP: sequence numbers are not checked, in both directions.
     pub liberal: bool,
+    /// For TCP: data of either side wait for an acknowledgement, as far as conntrack has seen.
+    pub unacknowledged: bool,
     /// Mark of the connection (`ct mark`).
     pub mark: u32,
     /// Zone; 0 is the default one. If the directions are in different zones, the zone of the direction that has one.
@@ -184,7 +188,10 @@ impl Entry {
                 TIMEOUT => self.timeout_s = Some(u32_be(payload)?),
                 MARK => self.mark = u32_be(payload)?,
                 ZONE => self.zone = u16_be(payload)?,
-                PROTOINFO => (self.state, self.liberal) = protocol_state(payload).unwrap_or_default(),
+                PROTOINFO => {
+                    (self.state, self.liberal, self.unacknowledged) =
+                        protocol_state(payload).unwrap_or_default();
+                }
                 COUNTERS_ORIG | COUNTERS_REPLY => {
                     let sum = self.counters.get_or_insert_default();
                     for (kind, payload) in Attributes(payload) {
@@ -269,14 +276,17 @@ impl Tuple {
     }
 }
 
-/// The state, and whether sequence numbers are not checked.
-fn protocol_state(attributes: &[u8]) -> Option<(Option<u8>, bool)> {
+/// The state, whether sequence numbers are not checked, and whether data are unacknowledged.
+fn protocol_state(attributes: &[u8]) -> Option<(Option<u8>, bool, bool)> {
     let (kind, inner) =
         Attributes(attributes).find(|(kind, _)| matches!(*kind, PROTOINFO_TCP | PROTOINFO_SCTP))?;
     let first = |attribute| Attributes(inner).get(attribute).and_then(|bytes| bytes.first().copied());
-    let liberal = |attribute| first(attribute).is_some_and(|flags| flags & LIBERAL != 0);
-    let both = kind == PROTOINFO_TCP && liberal(PROTOINFO_FLAGS_ORIGINAL) && liberal(PROTOINFO_FLAGS_REPLY);
-    Some((first(PROTOINFO_STATE), both))
+    let flags = [PROTOINFO_FLAGS_ORIGINAL, PROTOINFO_FLAGS_REPLY].map(|side| match kind {
+        PROTOINFO_TCP => first(side).unwrap_or_default(),
+        _ => 0,
+    });
+    let liberal = flags.iter().all(|flags| flags & LIBERAL != 0);
+    Some((first(PROTOINFO_STATE), liberal, flags.iter().any(|flags| flags & UNACKNOWLEDGED != 0)))
 }
 
 #[cfg(test)]
