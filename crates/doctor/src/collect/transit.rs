@@ -126,7 +126,7 @@ fn time_some_runs(watches: &[(u64, Watch)]) -> Option<()> {
 fn transit(
     interfaces: Vec<String>,
     flows: &[FlowCounts],
-    moments: moments::Moments,
+    moments: sums::Moments,
     packets: &NotTracked,
 ) -> Transit {
     let (networks, more) = sums::networks(flows, moments);

@@ -69,7 +69,7 @@ pub struct TransitNetwork {
     /// Share of the time, 0 to 1, in which the senders towards it waited for the network: after a loss, or over a queue.
     #[serde(default)]
     pub network_limited: f64,
-    /// What went towards it, many times a second, if it lost some of it; the last 30 s at most.
+    /// Traffic towards it, many times a second, if it lost 20 segments; the last 30 s at most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moments: Vec<Moment>,
 }

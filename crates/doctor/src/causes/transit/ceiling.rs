@@ -7,14 +7,16 @@
 
 use crate::evidence::{Moment, TransitNetwork};
 
-/// A stretch from one loss to another takes at least this, s: a look is late by some ms, and what is in flight at both ends is not known.
+/// A stretch from one loss to another takes at least this, s: looks are late by some ms, and segments in flight at both ends blur it.
 const STRETCH_S: f64 = 0.4;
 /// Stretches that say something: few of them may agree by chance. Fewer do if the rate varied so much more between others than losses.
 const STRETCHES: usize = 5;
 const FEW_STRETCHES: usize = 3;
 const CONTRAST: f64 = 0.2;
 /// Share of the time of all stretches in which their rate is the usual one.
-const AGREE: f64 = 0.8;
+const AGREE: f64 = 0.75;
+/// The usual rate is not exceeded for one of these shares of the time: a bucket that fills up meanwhile gives less than its rate.
+const USUAL: [f64; 2] = [0.5, 0.7];
 /// How far a stretch may be from the usual rate, as a share of it: this, and what an end that is wrong by this time makes, s.
 const NEAR: f64 = 0.015;
 const END_S: f64 = 0.008;
@@ -69,10 +71,12 @@ pub(super) fn ceiling(network: &TransitNetwork) -> Option<Ceiling> {
     {
         return None;
     }
-    let bit_rate = rates.at(0.5);
-    let is_near = |s: &&Stretch| (s.bit_rate - bit_rate).abs() <= (NEAR + END_S / s.seconds) * bit_rate;
-    let near: f64 = stretches.iter().filter(is_near).map(|s| s.seconds).sum();
-    (near >= AGREE * rates.seconds).then(|| Ceiling {
+    let agrees = |bit_rate: &f64| {
+        let is_near = |s: &&Stretch| (s.bit_rate - bit_rate).abs() <= (NEAR + END_S / s.seconds) * bit_rate;
+        stretches.iter().filter(is_near).map(|s| s.seconds).sum::<f64>() >= AGREE * rates.seconds
+    };
+    let bit_rate = USUAL.iter().map(|share| rates.at(*share)).find(agrees)?;
+    Some(Ceiling {
         bit_rate,
         between: (rates.at(0.25), rates.at(0.75)),
         stretches: stretches.len(),
@@ -84,7 +88,7 @@ pub(super) fn ceiling(network: &TransitNetwork) -> Option<Ceiling> {
 /// From one loss to another.
 #[derive(Debug, Clone, Copy)]
 struct Stretch {
-    /// Of what arrived.
+    /// Rate of arrived bytes.
     bit_rate: f64,
     seconds: f64,
 }
@@ -112,7 +116,7 @@ impl Rates {
         found.map_or(0.0, |s| s.bit_rate)
     }
 
-    /// What the middle half of the time covers, bit/s.
+    /// Width of the middle half of the time, bit/s.
     fn width(&self) -> f64 {
         self.at(0.75) - self.at(0.25)
     }
@@ -256,7 +260,7 @@ mod tests {
         let mut state = 4711_u64;
         let random = sawtooth(200, |_, _| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            if (state >> 33) % 12 == 0 { 15_000 } else { 0 }
+            if (state >> 33).is_multiple_of(12) { 15_000 } else { 0 }
         });
         assert_eq!(ceiling(&random), None);
         assert_eq!(ceiling(&sawtooth(200, |_, _| 0)), None, "no loss");

@@ -19,7 +19,7 @@ pub(super) const CAUSE: Cause = Cause {
             data goes to each network, 20 times a second.",
     must: &[
         "at least half a per cent of the TCP segments that passed towards a network, and 20 of them, were lost behind this host",
-        "from one loss to the next, what arrived had the same rate within a few per cent, for at least 80 % of the time, in five \
+        "from one loss to the next, what arrived had the same rate within a few per cent, for at least 75 % of the time, in five \
          stretches or more; three are enough if the rate between other moments varied five times as much",
         "segments are lost in bursts: their number in 50 ms varies 2.5 times as much as that of independent losses",
         "senders wait for the network at least 80 % of the time, and not for their programs or for receivers",

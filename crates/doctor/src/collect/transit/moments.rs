@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use weir_flows::{FlowProgress, ProgressReader, SideProgress};
 
-use super::sums::{Key, keys};
+use super::sums::{Key, Moments, keys};
 use crate::evidence::Moment;
 
 /// Time between two looks: a token bucket of 100 kB fills within this at 16 Mbit/s.
@@ -19,13 +19,13 @@ const MOST_FLOWS: u32 = 256;
 /// Moments that are kept: those of the last 30 s.
 const MOST_MOMENTS: usize = 600;
 
-/// Moments of the networks of a namespace.
-pub(super) type Moments = BTreeMap<Key, Vec<Moment>>;
+/// Moments by the inode of the namespace.
+type ByNamespace = BTreeMap<u64, Moments>;
 
 /// A thread that looks. It ends with this.
 #[derive(Debug, Default)]
 pub(super) struct Looking {
-    thread: Option<(Sender<()>, JoinHandle<BTreeMap<u64, Moments>>)>,
+    thread: Option<(Sender<()>, JoinHandle<ByNamespace>)>,
 }
 
 impl Looking {
@@ -40,14 +40,14 @@ impl Looking {
     }
 
     /// The moments, by the inode of the namespace.
-    pub(super) fn end(self) -> BTreeMap<u64, Moments> {
+    pub(super) fn end(self) -> ByNamespace {
         let Some((stop, thread)) = self.thread else { return BTreeMap::new() };
         drop(stop);
         thread.join().unwrap_or_default()
     }
 }
 
-fn look(readers: &[(u64, ProgressReader)], stopped: &Receiver<()>) -> BTreeMap<u64, Moments> {
+fn look(readers: &[(u64, ProgressReader)], stopped: &Receiver<()>) -> ByNamespace {
     let began = Instant::now();
     let mut series: Vec<Series> = readers.iter().map(|_| Series::default()).collect();
     let mut wait = STEP;
@@ -64,7 +64,7 @@ fn look(readers: &[(u64, ProgressReader)], stopped: &Receiver<()>) -> BTreeMap<u
     readers.iter().zip(series).map(|((id, _), series)| (*id, series.moments())).collect()
 }
 
-/// What is known of a flow from the last look.
+/// A flow at the last look.
 #[derive(Debug, Clone, Copy, Default)]
 struct Before {
     sides: [SideProgress; 2],

@@ -7,8 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use weir_flows::{Counts, FlowCounts, Fraction, RoundTrips, SideCounts, end_of_bucket, masked};
 use weir_text::order;
 
-use super::moments::Moments;
-use crate::evidence::{Queueing, Repeated, SilentPort, StuckHost, TransitNetwork};
+use crate::evidence::{Moment, Queueing, Repeated, SilentPort, StuckHost, TransitNetwork};
 
 /// Lengths of the prefixes that networks have: what is routed by itself on the Internet at least.
 const PREFIX4: u8 = 24;
@@ -68,6 +67,9 @@ struct Sum {
 
 /// A network: whether its ends answer, its address, and the length of its prefix.
 pub(super) type Key = (bool, IpAddr, u8);
+
+/// Moments of the networks of a namespace.
+pub(super) type Moments = BTreeMap<Key, Vec<Moment>>;
 
 /// Networks of the client and of the server of a flow.
 pub(super) fn keys(client: SocketAddr, server: SocketAddr, seen_from_start: bool) -> [Key; 2] {
