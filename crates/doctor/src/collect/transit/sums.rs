@@ -35,6 +35,8 @@ const LATE_PART: u64 = 5;
 const EPHEMERAL: u16 = 32_768;
 /// Segments lost on the way to a network from which on its moments are kept.
 const MOMENTS_FROM: u64 = 20;
+/// Networks with moments: 75 bytes of JSON for each of 600.
+const MOST_WITH_MOMENTS: usize = 8;
 
 /// Observations of one host.
 #[derive(Debug, Default)]
@@ -99,6 +101,7 @@ pub(super) fn networks(flows: &[FlowCounts], mut moments: Moments) -> (Vec<Trans
     order::by_key(&mut networks, |n| Reverse((lost(n), n.bytes)));
     let more = networks.len().saturating_sub(MOST_NETWORKS) as u64;
     networks.truncate(MOST_NETWORKS);
+    networks.iter_mut().skip(MOST_WITH_MOMENTS).for_each(|network| network.moments.clear());
     (networks, more)
 }
 
