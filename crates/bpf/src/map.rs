@@ -146,6 +146,15 @@ impl Map {
         Ok(value.map(|bytes| V::from_bytes(&bytes)))
     }
 
+    /// The same of a map whose values begin with a `struct bpf_spin_lock`, read under that lock.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn get_locked<K: Plain, V: Plain>(&self, key: &K) -> Result<Option<V>> {
+        let value = self.handle.lookup(key.bytes(), MapFlags::LOCK).map_err(|e| self.failed("read", &e))?;
+        Ok(value.map(|bytes| V::from_bytes(&bytes)))
+    }
+
     /// Sets a value.
     ///
     /// # Errors

@@ -16,6 +16,7 @@ use crate::budget::Budget;
 use crate::counts::FlowCounts;
 use crate::icmp::IcmpReporter;
 use crate::networks::{Grouping, Key, NetworkSum};
+use crate::progress::ProgressReader;
 use crate::reading::{Flow, NotTracked, Reading};
 use crate::shared::{WeirConfig, WeirFlow, WeirUdpFlow};
 use crate::table::{Contents, Table, Tracked};
@@ -199,6 +200,14 @@ impl Watch {
     /// If the kernel refuses.
     pub fn program(&self) -> Result<ProgramFd> {
         Ok(self.object.program("flows_in")?)
+    }
+
+    /// A reader of how far flows have come, to be read many times a second.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn progress_reader(&self) -> Result<ProgressReader> {
+        Ok(ProgressReader::new(self.object.map("slots")?))
     }
 
     /// Names of the interfaces that are watched.

@@ -1,5 +1,6 @@
 //! TCP that passes through namespaces, watched by a program at their interfaces for as long as the window is open.
 
+mod moments;
 mod sums;
 
 use std::cmp::Reverse;
@@ -23,6 +24,7 @@ const MOST_NAMESPACES: usize = 16;
 pub(super) struct Watches {
     /// With the inode of the namespace.
     watches: Vec<(u64, Watch)>,
+    moments: moments::Looking,
     /// The time of some runs is taken.
     timed: bool,
 }
@@ -71,12 +73,15 @@ impl Watches {
             }
         }
         let timed = !watches.is_empty() && time_some_runs(&watches).is_some();
-        Watches { watches, timed }
+        let readers = watches.iter().filter_map(|(id, watch)| Some((*id, watch.progress_reader().ok()?)));
+        let moments = moments::Looking::begin(readers.collect());
+        Watches { watches, moments, timed }
     }
 
     /// Reads what passed, by the inode of the namespace, or why it cannot be read, and ends the programs.
     pub(super) fn end(self, cost: &mut Cost) -> BTreeMap<u64, Result<Transit, String>> {
         let mut all = BTreeMap::new();
+        let mut moments = self.moments.end();
         let (mut timed, mut runs) = (RunStatistics::default(), 0);
         for (namespace, mut watch) in self.watches {
             let took = watch.program().ok().and_then(|program| program.statistics().ok()).unwrap_or_default();
@@ -88,7 +93,7 @@ impl Watches {
                 namespace,
                 read.map(|(flows, packets)| {
                     runs += packets.packets();
-                    transit(interfaces, &flows, &packets)
+                    transit(interfaces, &flows, moments.remove(&namespace).unwrap_or_default(), &packets)
                 }),
             );
         }
@@ -118,8 +123,13 @@ fn time_some_runs(watches: &[(u64, Watch)]) -> Option<()> {
     super::drops::stop_later(counting, vec![programs.into()]).ok()
 }
 
-fn transit(interfaces: Vec<String>, flows: &[FlowCounts], packets: &NotTracked) -> Transit {
-    let (networks, more) = sums::networks(flows);
+fn transit(
+    interfaces: Vec<String>,
+    flows: &[FlowCounts],
+    moments: sums::Moments,
+    packets: &NotTracked,
+) -> Transit {
+    let (networks, more) = sums::networks(flows, moments);
     Transit {
         interfaces,
         flows: flows.len() as u64,

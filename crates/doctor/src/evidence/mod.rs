@@ -33,7 +33,7 @@ pub use routes::{Lookup, RememberedMtu, RouteOutcome, Routes, UnusualRoute};
 pub use rules::{Backend, Blame, Chain, Missed, Rule, RuleVerdict, Ruleset, SetState};
 pub(crate) use sockets::{Earlier, TcpCounts};
 pub use sockets::{FileLimit, Listener, PortsInUse, Sockets, TcpFlow, TcpTotals, UdpSocket};
-pub use transit::{Queueing, Repeated, SilentPort, StuckHost, Transit, TransitNetwork};
+pub use transit::{Moment, Queueing, Repeated, SilentPort, StuckHost, Transit, TransitNetwork};
 pub use weir_conntrack::SnatPool;
 
 /// Version of the stored layout.

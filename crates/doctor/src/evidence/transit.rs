@@ -66,6 +66,27 @@ pub struct TransitNetwork {
     pub aborted: u64,
     /// Flows in which it closed its receive window, and the longest such time of a flow, ns.
     pub shut: (u64, u64),
+    /// Share of the time, 0 to 1, in which the senders towards it waited for the network: after a loss, or over a queue.
+    #[serde(default)]
+    pub network_limited: f64,
+    /// Traffic towards it, many times a second, if it lost 20 segments; the last 30 s at most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub moments: Vec<Moment>,
+}
+
+/// A twentieth of a second or so of what went towards a network.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Moment {
+    /// Its length, us.
+    pub us: u32,
+    /// Bytes of IP packets that passed this host towards the network.
+    pub bytes: u64,
+    /// Bytes of these that turned out to be lost behind this host; negative if earlier ones turned out not to be.
+    pub lost: i64,
+    /// Round trips that were measured.
+    pub trips: u32,
+    /// Their sum, ns.
+    pub trips_ns: u64,
 }
 
 /// Segments, and how many of them had to be sent again.

@@ -16,10 +16,15 @@ pub(super) const CAUSE: Cause = Cause {
         "this machine lost less than half as many segments itself",
     ],
     should: &["the lower end of the 95 % interval is at least half a per cent"],
-    must_not: &["round trips to there show a queue", "only long segments are lost"],
+    must_not: &[
+        "round trips to there show a queue",
+        "only long segments are lost",
+        "losses keep what arrives to one rate (transit-policing)",
+    ],
     lookalikes: &[
         ("transit-loss-behind", "the same on the side of the servers"),
         ("ring-overflow", "this host's own card loses what comes in: its counters grow"),
+        ("transit-policing", "the loss keeps what arrives to one rate"),
         ("transit-queue", "the loss is that of a full queue: round trips grow with it"),
     ],
     yields_to: super::HERE,

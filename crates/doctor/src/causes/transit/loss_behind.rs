@@ -17,9 +17,14 @@ pub(super) const CAUSE: Cause = Cause {
         "this machine lost less than half as many segments itself",
     ],
     should: &["the lower end of the 95 % interval is at least half a per cent"],
-    must_not: &["round trips to there show a queue", "only long segments are lost"],
+    must_not: &[
+        "round trips to there show a queue",
+        "only long segments are lost",
+        "losses keep what arrives to one rate (transit-policing)",
+    ],
     lookalikes: &[
         ("transit-loss-before", "the same on the side of the clients"),
+        ("transit-policing", "the loss keeps what arrives to one rate"),
         ("transit-queue", "the loss is that of a full queue: round trips grow with it"),
         ("transit-mtu", "only long segments are lost, and all of those"),
         ("not-on-this-host", "connections of this host itself lose packets; it has no side then"),

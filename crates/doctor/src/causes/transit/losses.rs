@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use weir_text::units::{self, Unit};
 
+use super::policing;
 use super::signs::{self, SUFFERS};
 use crate::causes::EvidenceView;
 use crate::command::sh;
@@ -16,7 +17,7 @@ pub(super) fn findings(view: &EvidenceView<'_>, cause: &str, servers: bool) -> V
     let mut findings = Vec::new();
     for namespace in view.namespaces() {
         let mut by_interface: BTreeMap<&str, Vec<&TransitNetwork>> = BTreeMap::new();
-        for network in signs::networks(namespace).filter(|n| n.servers == servers && signs::is_lossy(n)) {
+        for network in signs::networks(namespace).filter(|n| n.servers == servers && is_unexplained(n)) {
             by_interface.entry(&network.interface).or_default().push(network);
         }
         for (interface, networks) in by_interface {
@@ -27,6 +28,11 @@ pub(super) fn findings(view: &EvidenceView<'_>, cause: &str, servers: bool) -> V
         }
     }
     findings
+}
+
+/// Whether the network loses segments, and not only to a policer.
+fn is_unexplained(network: &TransitNetwork) -> bool {
+    signs::is_lossy(network) && (signs::loses(&network.lost_from) || policing::of_network(network).is_none())
 }
 
 /// Both directions of the networks together. The interval is that of the network with the most losses.

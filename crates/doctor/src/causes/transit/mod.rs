@@ -1,5 +1,6 @@
 //! TCP that passes through, and what happens to it beyond this host: where packets are lost or wait, and who does not answer.
 
+mod ceiling;
 #[cfg(test)]
 mod fixture;
 mod half_open;
@@ -7,6 +8,7 @@ mod loss_before;
 mod loss_behind;
 mod losses;
 mod mtu;
+mod policing;
 mod queue;
 mod receiver;
 mod recipes;
@@ -19,6 +21,7 @@ use crate::evidence::Namespace;
 
 /// Those of this group.
 pub(super) static CAUSES: &[&Cause] = &[
+    &policing::CAUSE,
     &loss_behind::CAUSE,
     &loss_before::CAUSE,
     &queue::CAUSE,

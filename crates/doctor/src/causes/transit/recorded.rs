@@ -18,6 +18,7 @@ const RECORDED: &[(&str, &str)] = recorded![
     "transit-loss-behind_masquerade",
     "transit-mtu_before",
     "transit-mtu_masquerade",
+    "transit-policing_20mbit",
     "transit-queue_before",
     "transit-queue_behind",
     "transit-receiver_default",

@@ -2,12 +2,12 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use weir_flows::{Counts, FlowCounts, Fraction, RoundTrips, SideCounts, end_of_bucket, masked};
 use weir_text::order;
 
-use crate::evidence::{Queueing, Repeated, SilentPort, StuckHost, TransitNetwork};
+use crate::evidence::{Moment, Queueing, Repeated, SilentPort, StuckHost, TransitNetwork};
 
 /// Lengths of the prefixes that networks have: what is routed by itself on the Internet at least.
 const PREFIX4: u8 = 24;
@@ -33,6 +33,10 @@ const MANY_TIMES: u64 = 4;
 const LATE_PART: u64 = 5;
 /// Ports of clients begin here on most systems (net.ipv4.ip_local_port_range), and those of services seldom do.
 const EPHEMERAL: u16 = 32_768;
+/// Segments lost on the way to a network from which on its moments are kept.
+const MOMENTS_FROM: u64 = 20;
+/// Networks with moments: 75 bytes of JSON for each of 600.
+const MOST_WITH_MOMENTS: usize = 8;
 
 /// Observations of one host.
 #[derive(Debug, Default)]
@@ -54,6 +58,8 @@ struct Sum {
     /// Lost and all of each flow.
     to: Vec<Counts>,
     from: Vec<Counts>,
+    /// Time of the senders towards it that they waited for the network, and all of it, seconds.
+    limited: (f64, f64),
     trips: Vec<u64>,
     queued_trips: Vec<u64>,
     hosts: BTreeMap<IpAddr, Host>,
@@ -61,29 +67,48 @@ struct Sum {
     ports: BTreeMap<(IpAddr, u16), (u64, u64)>,
 }
 
+/// A network: whether its ends answer, its address, and the length of its prefix.
+pub(super) type Key = (bool, IpAddr, u8);
+
+/// Moments of the networks of a namespace.
+pub(super) type Moments = BTreeMap<Key, Vec<Moment>>;
+
+/// Networks of the client and of the server of a flow.
+pub(super) fn keys(client: SocketAddr, server: SocketAddr, seen_from_start: bool) -> [Key; 2] {
+    let turned = is_turned(client, server, seen_from_start);
+    [(turned, client.ip()), (!turned, server.ip())].map(|(answers, end)| {
+        let length = if end.is_ipv4() { PREFIX4 } else { PREFIX6 };
+        (answers, masked(end, length), length)
+    })
+}
+
 /// Sums by network on both sides, and how many networks more there are.
-pub(super) fn networks(flows: &[FlowCounts]) -> (Vec<TransitNetwork>, u64) {
-    let mut sums: BTreeMap<(bool, IpAddr, u8), Sum> = BTreeMap::new();
+pub(super) fn networks(flows: &[FlowCounts], mut moments: Moments) -> (Vec<TransitNetwork>, u64) {
+    let mut sums: BTreeMap<Key, Sum> = BTreeMap::new();
     for flow in flows {
-        for side in [0, 1] {
-            let end = [flow.client, flow.server][side].ip();
-            let length = if end.is_ipv4() { PREFIX4 } else { PREFIX6 };
-            let answers = (side == 1) != is_turned(flow);
-            sums.entry((answers, masked(end, length), length)).or_default().add(flow, side, answers);
+        for (side, key) in keys(flow.client, flow.server, flow.seen_from_start).into_iter().enumerate() {
+            sums.entry(key).or_default().add(flow, side, key.0);
         }
     }
-    let mut networks: Vec<TransitNetwork> = sums.into_iter().map(|(key, sum)| sum.finish(key)).collect();
+    let finish = |(key, sum): (Key, Sum)| {
+        let network = sum.finish(key);
+        let loses = network.lost_to.lost >= MOMENTS_FROM;
+        let moments = moments.remove(&key).filter(|_| loses).unwrap_or_default();
+        TransitNetwork { moments, ..network }
+    };
+    let mut networks: Vec<TransitNetwork> = sums.into_iter().map(finish).collect();
     let lost = |n: &TransitNetwork| n.lost_to.lost + n.lost_from.lost + n.unanswered;
     order::by_key(&mut networks, |n| Reverse((lost(n), n.bytes)));
     let more = networks.len().saturating_sub(MOST_NETWORKS) as u64;
     networks.truncate(MOST_NETWORKS);
+    networks.iter_mut().skip(MOST_WITH_MOMENTS).for_each(|network| network.moments.clear());
     (networks, more)
 }
 
 /// Whether the ends of a flow have to change their roles: without its SYN, and without conntrack, the end whose packet came first counts as
 /// the client.
-fn is_turned(flow: &FlowCounts) -> bool {
-    !flow.seen_from_start && flow.client.port() < EPHEMERAL && flow.server.port() >= EPHEMERAL
+fn is_turned(client: SocketAddr, server: SocketAddr, seen_from_start: bool) -> bool {
+    !seen_from_start && client.port() < EPHEMERAL && server.port() >= EPHEMERAL
 }
 
 fn add_buckets(sum: &mut Vec<u64>, trips: &RoundTrips) {
@@ -152,6 +177,8 @@ impl Sum {
         self.to.push(other.lost_behind);
         self.from.push(own.lost_before);
         network.needless_to += other.needless;
+        self.limited.0 += other.limits.network_seconds;
+        self.limited.1 += other.limits.seconds();
         let trips = &own.round_trips;
         if let Some(smallest) = trips.smallest_ns {
             let before = Some(network.smallest_ns).filter(|ns| *ns > 0);
@@ -212,6 +239,7 @@ impl Sum {
             example,
             lost_to: repeated(&self.to),
             lost_from: repeated(&self.from),
+            network_limited: self.limited.0 / self.limited.1.max(f64::MIN_POSITIVE),
             median_ns: quantile(&self.trips, 0.5),
             queueing: Queueing {
                 usual_ns: usual(&self.queued_trips),
@@ -322,7 +350,7 @@ mod tests {
     }
 
     fn servers(flows: &[FlowCounts]) -> Vec<TransitNetwork> {
-        networks(flows).0.into_iter().filter(|n| n.servers).collect()
+        networks(flows, Moments::new()).0.into_iter().filter(|n| n.servers).collect()
     }
 
     #[test]
@@ -330,7 +358,7 @@ mod tests {
         let mut flows = [flow("198.19.0.2:443"), flow("198.19.0.77:80"), flow("[2001:2:0:1::2]:80")];
         flows[0].sides[0].lost_behind.segments = 8;
         flows[1].sides[1].lost_before.segments = 3;
-        let all = networks(&flows).0;
+        let all = networks(&flows, Moments::new()).0;
         let names: Vec<_> = all.iter().map(|n| (n.network.as_str(), n.servers, n.flows)).collect();
         assert_eq!(names.len(), 3, "{names:?}");
         let net = all.iter().find(|n| n.network == "198.19.0.0/24").unwrap();
@@ -414,7 +442,7 @@ mod tests {
         for side in &mut asked.sides {
             (side.segments, side.packets, side.syns) = (0, 2, 2);
         }
-        let half = networks(&[asked.clone()]).0;
+        let half = networks(&[asked.clone()], Moments::new()).0;
         let clients = half.iter().find(|n| !n.servers).unwrap();
         assert_eq!((clients.half_open, clients.went_on), (1, 0));
         (asked.sides[1].packets, asked.sides[1].syns, asked.opening) = (0, 0, true);
