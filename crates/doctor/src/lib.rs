@@ -19,4 +19,5 @@ pub mod recipe;
 mod render;
 pub mod since;
 
+pub use causes::nat_limits;
 pub use render::{explain, explain_unexplained, list, render};

@@ -277,6 +277,7 @@ fn heading(group: causes::Group) -> &'static str {
         causes::Group::Sockets => "Sockets, and what is not on this host",
         causes::Group::FastPath => "The fast path of weir",
         causes::Group::Transit => "TCP that passes through, and is harmed beyond this host",
+        causes::Group::Nat => "Failing rows of a table of `weir nat` (`weir doctor --nat`)",
         causes::Group::Rest => "The rest",
     }
 }

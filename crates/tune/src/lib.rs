@@ -6,6 +6,7 @@
 //! | need | what was measured |
 //! | profile, findings | who proposes |
 //! | action, wish | a change that is no setting, which the caller brings, and when a plan has a place for it |
+//! | beyond | what a plan leaves as it is: out of reach, or a rule of others |
 //! | request | what is asked for, and where |
 //! | budget | what all of it may take together, and what each takes |
 //! | [`plan`](fn@plan), planned | bounds, order: a [`TunePlan`] |
@@ -18,6 +19,7 @@
 //! Planning reads only. Changes are made, confirmed and rolled back by `weir-guard`.
 
 mod action;
+mod beyond;
 mod budget;
 mod findings;
 pub mod hidden;
@@ -35,6 +37,7 @@ mod watched;
 mod wish;
 
 pub use action::Action;
+pub use beyond::{Advice, Beyond};
 pub use budget::Budget;
 pub use findings::LARGEST as LARGEST_FINDINGS;
 pub use knobs::Scope;

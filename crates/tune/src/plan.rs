@@ -6,6 +6,7 @@ use weir_guard::{Change, When};
 use weir_text::escape::line;
 
 use super::action::Action;
+use super::beyond;
 use super::budget::{self, hash_heads, heads_of_page};
 use super::findings::{self, Finding};
 use super::knobs::{self, Cost, Knob, Scope, numbers};
@@ -46,6 +47,8 @@ pub fn plan(place: &TunedHost, request: &Request) -> Result<TunePlan, Error> {
         memory_bytes: memory_bytes(&rows, &actions),
         rows,
         actions,
+        advice: request.advice.clone(),
+        beyond: beyond::of(&request.profiles),
         need,
         budget_bytes,
         files,

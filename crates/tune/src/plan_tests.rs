@@ -35,6 +35,7 @@ pub(crate) fn request() -> Request {
         rtt_ms: 100,
         window: Duration::ZERO,
         actions: Vec::new(),
+        advice: Vec::new(),
         notes: Vec::new(),
     }
 }

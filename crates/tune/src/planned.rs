@@ -5,6 +5,7 @@ use serde::Serialize;
 use weir_guard::{Change, Namespace, NewSet, When};
 
 use super::action::Action;
+use super::beyond::{Advice, Beyond};
 use super::knobs::Scope;
 use super::metric::Counter;
 use super::need::Need;
@@ -51,6 +52,10 @@ pub struct TunePlan {
     pub rows: Vec<Row>,
     /// Changes after the settings that are no settings themselves.
     pub actions: Vec<Action>,
+    /// Changes of rules that weir does not edit: commands for their owner.
+    pub advice: Vec<Advice>,
+    /// Requirements that the profiles do not reach.
+    pub beyond: Vec<Beyond>,
     /// The measured needs.
     pub need: Need,
     /// Memory that may be taken, bytes.

@@ -74,6 +74,10 @@ const RFC_UDP_S: u64 = 300;
 /// RFC 5508 REQ-2: not less than 60 s.
 const RFC_ICMP_S: u64 = 60;
 
+/// The kernel's own values (IPFRAG_HIGH_THRESH and IP_FRAG_TIME): bytes, s.
+const FRAGMENT_BYTES: u64 = 4 << 20;
+const FRAGMENT_S: u64 = 30;
+
 const MAX: &str = "net.netfilter.nf_conntrack_max";
 const BUCKETS: &str = "net.netfilter.nf_conntrack_buckets";
 
@@ -212,6 +216,9 @@ fn rfc(view: &View, need: &Need) -> (Vec<Proposal>, Vec<String>) {
         raise(view, &mut all, &timeout_name(&format!("tcp_timeout_{name}")), RFC_ESTABLISHED_S, half_closed);
     }
     raise(view, &mut all, &timeout_name("icmp_timeout"), RFC_ICMP_S, "RFC 5508 REQ-2: at least 60 seconds");
+    let fragments = "RFC 4787 REQ-14: room for fragments, as much as the kernel's own value gives";
+    raise(view, &mut all, "net.ipv4.ipfrag_high_thresh", FRAGMENT_BYTES, fragments);
+    raise(view, &mut all, "net.ipv4.ipfrag_time", FRAGMENT_S, fragments);
     let mut notes = vec![RFC_BEYOND.to_owned()];
     if !all.is_empty() {
         notes.push(rfc_price(view, need));
@@ -220,9 +227,8 @@ fn rfc(view: &View, need: &Need) -> (Vec<Proposal>, Vec<String>) {
 }
 
 /// Requirements that rows of `weir nat lab` find unmet with every setting.
-const RFC_BEYOND: &str = "no setting reaches these: one outside port for every destination where two hosts use one port (RFC 4787 \
-     REQ-1, REQ-3), packets from endpoints that were not contacted (REQ-8), hairpinning (REQ-9), ICMP when ports run out (RFC \
-     5508 REQ-8). A rule that drops SYNs to closed ports silently meets RFC 5382 REQ-4. Prove with `weir nat check SERVER`";
+const RFC_BEYOND: &str = "no setting reaches these: the rows listed as out of reach. `--silent-syn INTERFACE` meets RFC 5382 REQ-4. \
+     Prove the others with `weir nat check SERVER`";
 
 /// The price in entries: each new flow stays so much longer after its last packet.
 fn rfc_price(view: &View, need: &Need) -> String {

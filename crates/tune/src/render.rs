@@ -8,6 +8,7 @@ use weir_text::layout::paragraph;
 use weir_text::units::bytes;
 
 use super::action::Action;
+use super::beyond::Advice;
 use super::metric::Counter;
 use super::planned::{Row, TunePlan};
 use super::watched::{NOTHING, OF_ACTIONS};
@@ -36,6 +37,13 @@ pub fn plan(plan: &TunePlan, columns: usize) -> String {
     }
     for one in &plan.actions {
         action(&mut out, one, columns);
+    }
+    for one in &plan.advice {
+        advice(&mut out, one, columns);
+    }
+    for one in &plan.beyond {
+        let words = format!("{}: {}; instead: {}", one.rows.join(", "), one.why, one.instead);
+        said(&mut out, columns, "out of reach: ", &line(&words));
     }
     if !plan.is_empty() {
         let _ = writeln!(
@@ -104,6 +112,20 @@ fn action(out: &mut String, action: &Action, columns: usize) {
     said(out, columns, "    watch ", &watch(&OF_ACTIONS));
     if let Some(held) = &action.held {
         said(out, columns, "    held  ", &format!("apply leaves it out: {}", line(held)));
+    }
+    out.push('\n');
+}
+
+/// A change that the owner of a rule makes. The command is not broken into lines: it is to be copied.
+fn advice(out: &mut String, advice: &Advice, columns: usize) {
+    said(out, columns, "not changed  ", &line(&advice.rule));
+    said(out, columns, "    why   ", &line(&advice.why));
+    said(out, columns, "    price ", &line(&advice.price));
+    match &advice.command {
+        Some(command) => {
+            let _ = writeln!(out, "    do    {}", line(command));
+        }
+        None => said(out, columns, "    do    ", "change it in the program that made it"),
     }
     out.push('\n');
 }

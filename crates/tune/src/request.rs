@@ -5,6 +5,7 @@ use std::time::Duration;
 use weir_guard::Namespace;
 
 use super::action::Action;
+use super::beyond::Advice;
 use super::budget::Budget;
 use super::need::View;
 use super::profile::Profile;
@@ -28,6 +29,8 @@ pub struct Request {
     pub window: Duration,
     /// Further changes, which are no settings: answers to [`super::wish`].
     pub actions: Vec<Action>,
+    /// Changes of rules that weir does not edit.
+    pub advice: Vec<Advice>,
     /// Notes about actions that could not be included.
     pub notes: Vec<String>,
 }

@@ -39,6 +39,9 @@ pub(crate) struct DoctorArgs {
     /// Compare with FILE, an earlier `weir doctor --json` report (- for standard input): better, worse, or not comparable
     #[arg(long, value_name = "FILE")]
     pub(crate) before: Option<String>,
+    /// Explain the failing rows of FILE, a table of `weir nat check --json` or `weir nat lab --json` (- for standard input), by this host's settings and rules
+    #[arg(long, value_name = "FILE")]
+    pub(crate) nat: Option<String>,
     /// Exit with 3 on a finding of this severity or above
     #[arg(long, value_enum, default_value_t = FailOn::Never, value_name = "SEVERITY")]
     pub(crate) fail_on: FailOn,
@@ -49,7 +52,7 @@ pub(crate) struct DoctorArgs {
     #[arg(long, value_name = "FILE", help_heading = EVIDENCE)]
     pub(crate) save: Option<PathBuf>,
     /// Analyse the evidence of a file written by --save, instead of watching
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["every", "netns", "own", "load", "save"], help_heading = EVIDENCE)]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["every", "netns", "own", "load", "save", "nat"], help_heading = EVIDENCE)]
     pub(crate) read: Option<PathBuf>,
     /// Skip this evidence source, by its name in the JSON (example: drops); may be repeated
     #[arg(long, value_name = "SOURCE", help_heading = EVIDENCE)]

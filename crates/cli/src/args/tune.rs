@@ -68,8 +68,22 @@ pub(crate) struct WhatArgs {
     /// The interface that clients come in by, for published-ports (default: where the default routes lead)
     #[arg(long = "interface", short = 'i', value_name = "NAME")]
     pub(crate) outer: Option<String>,
+    /// Drop SYNs that come in by NAME and find no program listening, without an answer, for rfc (RFC 5382 REQ-4); may be repeated
+    #[arg(long = "silent-syn", value_name = "NAME", value_parser = interface)]
+    pub(crate) silent_syn: Vec<String>,
     #[command(flatten)]
     pub(crate) netns: NetnsArgs,
+}
+
+/// A name that nft reads between quotes: it knows no escape there, and takes a `*` for a pattern.
+fn interface(name: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_graphic() && !['"', '*', '\\', '/'].contains(&c);
+    // 15 is IFNAMSIZ without the final zero.
+    if (1..=15).contains(&name.len()) && name.chars().all(plain) {
+        Ok(name.to_owned())
+    } else {
+        Err("not the name of an interface that nft can match".to_owned())
+    }
 }
 
 fn profile(text: &str) -> Result<Profile, String> {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use weir_doctor::causes;
 use weir_doctor::collect::{OpenWindow, Options, Scope};
 use weir_doctor::diagnosis::{Diagnosis, UNEXPLAINED, diagnose};
-use weir_doctor::evidence::{Evidence, EvidenceSource, Sight};
+use weir_doctor::evidence::{Evidence, EvidenceSource, LARGEST_TABLE, NatTable, Sight};
 use weir_doctor::finding::Severity;
 use weir_doctor::{explain, explain_unexplained, list, render, since};
 use weir_sys::process::{Process, spawn};
@@ -55,13 +55,14 @@ fn find(id: &str) -> Result<&'static causes::Cause, Failure> {
 fn watch(args: &DoctorArgs, color: Color) -> CommandResult {
     let stop = super::stop_on_signals()?;
     let before = args.before.as_deref().map(earlier).transpose()?;
+    let nat = args.nat.as_deref().map(table).transpose()?;
     let mut worst = None;
     loop {
         let began = Instant::now();
         let mut diagnosis = match &args.read {
             Some(path) => diagnose(&stored(path)?),
             None => {
-                let evidence = look(args, args.window, &stop)?;
+                let evidence = look(args, nat.clone(), &stop)?;
                 steps(&evidence);
                 if let Some(path) = &args.save {
                     save(path, &evidence)?;
@@ -90,8 +91,9 @@ fn watch(args: &DoctorArgs, color: Color) -> CommandResult {
 }
 
 /// One window; with `--command`, as long as it runs, up to the length of the window.
-fn look(args: &DoctorArgs, window: Duration, stop: &Stop) -> Result<Evidence, Failure> {
-    let options = Options { scope: scope(args)?, hidden: hidden(&args.hide)?, ..Options::default() };
+fn look(args: &DoctorArgs, nat: Option<NatTable>, stop: &Stop) -> Result<Evidence, Failure> {
+    let window = args.window;
+    let options = Options { scope: scope(args)?, hidden: hidden(&args.hide)?, nat, ..Options::default() };
     talk::step(|| "opens the evidence sources".to_owned());
     let watch = OpenWindow::begin(options).map_err(Failure::failed)?;
     talk::step(|| format!("watches for {:.1} s at most", window.as_secs_f64()));
@@ -203,18 +205,32 @@ fn earlier(path: &str) -> Result<(String, Diagnosis), Failure> {
     Ok((name, report))
 }
 
+/// The table of `--nat`.
+fn table(path: &str) -> Result<NatTable, Failure> {
+    let (name, text) = read_up_to(path, LARGEST_TABLE, "pass the table of one gateway or check")?;
+    let table =
+        NatTable::read(&text).map_err(|why| Failure::usage(format!("cannot explain {name}: {why}")))?;
+    if table.failing.is_empty() {
+        talk::note(&format!("{name}: no row with a requirement fails, so --nat adds no finding"));
+    }
+    Ok(table)
+}
+
 /// Name and text of a report of `weir doctor --json`; `-` is standard input.
 pub(super) fn read_report(path: &str) -> Result<(String, String), Failure> {
+    read_up_to(path, LARGEST_FINDINGS, "pass one report, such as the last line of --watch --json")
+}
+
+/// Name and text of a file of at most so many bytes; `-` is standard input.
+fn read_up_to(path: &str, largest: u64, instead: &str) -> Result<(String, String), Failure> {
     let name = if path == "-" { "standard input" } else { path };
     let unreadable = |e: io::Error| Failure::usage(format!("cannot read {name}: {e}"));
     let source: Box<dyn Read> =
         if path == "-" { Box::new(io::stdin()) } else { Box::new(fs::File::open(path).map_err(unreadable)?) };
     let mut text = String::new();
-    source.take(LARGEST_FINDINGS + 1).read_to_string(&mut text).map_err(unreadable)?;
-    if text.len() as u64 > LARGEST_FINDINGS {
-        return Err(Failure::usage(format!(
-            "{name} has more than {LARGEST_FINDINGS} bytes: pass one report, such as the last line of --watch --json"
-        )));
+    source.take(largest + 1).read_to_string(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > largest {
+        return Err(Failure::usage(format!("{name} has more than {largest} bytes: {instead}")));
     }
     Ok((name.to_owned(), text))
 }

@@ -3,6 +3,7 @@
 mod fastpath;
 mod ports;
 mod prove;
+mod rfc;
 
 use std::io;
 use std::process::Command;
@@ -104,6 +105,7 @@ fn make(what: &WhatArgs, trial_s: Option<u64>) -> Result<Made, Failure> {
         rtt_ms: what.rtt,
         window: what.window,
         actions: Vec::new(),
+        advice: Vec::new(),
         notes: Vec::new(),
     };
     talk::step(|| {
@@ -123,6 +125,7 @@ fn make(what: &WhatArgs, trial_s: Option<u64>) -> Result<Made, Failure> {
     };
     request.actions.extend(ports.action.clone());
     request.notes.extend(ports.note.clone());
+    rfc::add(&place, what, &mut request)?;
     let offer = fastpath::Offer::look(&place, what, &request.profiles)?;
     request.actions.extend(offer.action);
     request.notes.extend(offer.note);

@@ -87,6 +87,26 @@ fn renamed(evidence: &Evidence, names: &mut Names<'_>) -> Evidence {
         }
         // A name of a kind that a command leads into.
         namespace.name = format!("netns {}", new('n', &namespace.name));
+        if let Some(host) = &mut namespace.nat {
+            let refused = host.refused.iter_mut();
+            let own = host
+                .rules
+                .iter_mut()
+                .map(|r| &mut r.rule)
+                .chain(host.timeouts.iter_mut().map(|t| &mut t.rule));
+            let mut chains = Vec::new();
+            let rules = own.chain(refused.filter_map(|r| {
+                chains.push(&mut r.chain);
+                r.rule.as_mut()
+            }));
+            for rule in rules {
+                (rule.table, rule.chain) = (new('t', &rule.table), new('c', &rule.chain));
+                rule.text += &format!(" comment {}", new('k', ""));
+            }
+            for [_, table, chain] in chains {
+                (*table, *chain) = (new('t', table), new('c', chain));
+            }
+        }
         let Some(rules) = &mut namespace.rules else { continue };
         for chain in &mut rules.chains {
             (chain.table, chain.name) = (new('t', &chain.table), new('c', &chain.name));

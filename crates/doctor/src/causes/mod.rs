@@ -13,6 +13,7 @@ mod firewall;
 #[cfg(test)]
 mod hostile;
 mod lost_here;
+mod nat;
 mod network;
 #[cfg(test)]
 mod pasted;
@@ -27,6 +28,7 @@ use crate::evidence::Evidence;
 use crate::finding::Finding;
 use crate::recipe::Recipe;
 
+pub use nat::limits as nat_limits;
 pub use view::{EvidenceView, Taken, is_noise};
 
 /// The part of the system that a cause belongs to.
@@ -47,6 +49,8 @@ pub enum Group {
     FastPath,
     /// TCP that passes through, and what happens to it beyond this host.
     Transit,
+    /// A table of `weir nat`.
+    Nat,
     /// Everything else.
     Rest,
 }
@@ -116,6 +120,7 @@ pub fn all() -> impl Iterator<Item = &'static Cause> {
         sockets::CAUSES,
         fastpath::CAUSES,
         transit::CAUSES,
+        nat::CAUSES,
     ];
     groups.into_iter().flatten().copied()
 }

@@ -25,7 +25,7 @@ use weir_sys::{NetNs, ProcRoot};
 use weir_text::order;
 
 use crate::evidence::{
-    DropGroup, Evidence, EvidenceSource, FastPath, FlowEvent, Namespace, Sight, Tuple, VERSION,
+    DropGroup, Evidence, EvidenceSource, FastPath, FlowEvent, Namespace, NatTable, Sight, Tuple, VERSION,
 };
 
 pub(crate) use connections::is_private;
@@ -77,6 +77,8 @@ pub struct Options {
     pub root: ProcRoot,
     /// Evidence sources that are not to be looked at, e.g. to see what remains without them.
     pub hidden: BTreeSet<EvidenceSource>,
+    /// A table of `weir nat` to be explained: then what it depends on is read, too.
+    pub nat: Option<NatTable>,
 }
 
 /// A window that has begun.
@@ -134,6 +136,7 @@ impl OpenWindow {
             window_s: (ended - self.began).as_secs_f64(),
             ended_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64),
             evidence_sources: self.sources,
+            nat: self.options.nat.clone(),
             ..Evidence::default()
         };
         self.tracer.end(&mut evidence);
@@ -265,6 +268,14 @@ fn last(
         }
         standing(options, inside, &asked);
         rules::finish(&options.root, inside, &earlier, evidence);
+        if let Some(table) = &options.nat {
+            let inside_now = &*inside;
+            let mut blind = BTreeMap::new();
+            let read = || rules::read_nat(&options.root, inside_now, table);
+            let host = keep(options, &mut blind, EvidenceSource::Rules, read);
+            inside.nat = host;
+            inside.blind.extend(blind);
+        }
     });
     crate::evidence::counters_since(&mut now.counters, &earlier.counters);
     interfaces::since(&mut now.interfaces, &earlier.interfaces);

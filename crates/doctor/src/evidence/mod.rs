@@ -9,6 +9,7 @@ mod fastpath;
 mod flows;
 mod interfaces;
 mod machine;
+mod nat;
 mod neighbours;
 mod routes;
 mod rules;
@@ -28,6 +29,7 @@ pub(crate) use interfaces::is_within;
 pub use interfaces::{BpfProgram, Interface, Qdisc, TcFilter};
 pub(crate) use machine::told_by_place;
 pub use machine::{CgroupThrottle, Core, Machine};
+pub use nat::{LARGEST_TABLE, NatHost, NatRow, NatRule, NatSource, NatTable, Refused, TimeoutRule};
 pub use neighbours::{Moved, Neighbour, Neighbours};
 pub use routes::{Lookup, RememberedMtu, RouteOutcome, Routes, UnusualRoute};
 pub use rules::{Backend, Blame, Chain, Missed, Rule, RuleVerdict, Ruleset, SetState};
@@ -58,6 +60,9 @@ pub struct Evidence {
     pub drops: Vec<DropGroup>,
     /// Retransmissions and resets of TCP (`tcp:*`).
     pub flows: Vec<FlowEvent>,
+    /// A table of `weir nat` that was brought to the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nat: Option<NatTable>,
     /// The cost of the examination.
     pub cost: Cost,
 }
@@ -206,6 +211,9 @@ pub struct Namespace {
     /// TCP that passed through, where packets are forwarded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transit: Option<Transit>,
+    /// The parts that a table of `weir nat` depends on, if one was brought.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nat: Option<NatHost>,
     /// Evidence sources that were not in sight here though they were elsewhere, and why.
     pub blind: BTreeMap<EvidenceSource, String>,
 }

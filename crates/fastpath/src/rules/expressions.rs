@@ -276,6 +276,7 @@ impl Judging<'_, '_> {
             }
             Expression::TcpOptionSet { option } if xtables::only_with_syn(*option) => {}
             Expression::TcpOptionSet { .. } => self.judged.acts.push(rewrites("TCP options")),
+            Expression::CtTimeout(_) => self.judged.acts.push(Act::Alters),
             Expression::Statement(name) => match name.as_str() {
                 "last" => self.judged.records("its time of last use"),
                 "dup" => {

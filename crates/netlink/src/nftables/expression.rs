@@ -262,11 +262,15 @@ pub enum Expression {
         addresses: Option<(Register, Register)>,
         /// The registers of the first and last port, if any are given.
         ports: Option<(Register, Register)>,
+        /// NF_NAT_RANGE_*: how an address and a port are chosen.
+        flags: u32,
     },
     /// Gives the source an address of the interface that the packet leaves by, and ends the rule.
     Masquerade {
         /// The registers of the first and last port, if any are given.
         ports: Option<(Register, Register)>,
+        /// NF_NAT_RANGE_*: how a port is chosen.
+        flags: u32,
     },
     /// Writes bytes of the packet.
     PayloadSet {
@@ -289,6 +293,8 @@ pub enum Expression {
         /// Its number.
         option: u8,
     },
+    /// Gives a new connection the idle times of a `ct timeout` object of that name.
+    CtTimeout(String),
     /// Changes something, and the rule goes on.
     Statement(String),
     /// Anything else: may match or not, may end the rule.

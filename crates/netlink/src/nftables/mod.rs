@@ -4,6 +4,7 @@
 //! Elements of sets are never listed (a list of a million takes minutes); whether a set holds one key is asked by
 //! [`Asker::find`].
 
+mod ct_timeout;
 mod element;
 mod expression;
 pub mod nat;
@@ -17,6 +18,7 @@ use crate::{Attributes, Message, NFGENMSG, Received, Socket, text, u32_be, u64_b
 use weir_sys::ProcRoot;
 use weir_sys::error::{Context, Result};
 
+pub use ct_timeout::{CtTimeout, ct_timeouts};
 pub use element::{Asker, Element, KeySpans, MapVerdicts};
 pub use expression::{Base, Comparison, Expression, NftVerdict, Register};
 pub use registers::Registers;

@@ -61,6 +61,47 @@ pub struct SourceNat {
     pub to: Translation,
 }
 
+/// NF_NAT_RANGE_PROTO_RANDOM, NF_NAT_RANGE_PERSISTENT and NF_NAT_RANGE_PROTO_RANDOM_FULLY.
+const RANDOM: u32 = 1 << 2;
+const PERSISTENT: u32 = 1 << 3;
+const FULLY_RANDOM: u32 = 1 << 4;
+
+/// How a rule chooses ports, and an address out of several.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// A port that is drawn by a hash of both endpoints, also where the inside one is free (`random`).
+    pub random: bool,
+    /// A port that is drawn by chance (`fully-random`).
+    pub fully_random: bool,
+    /// One outside address for all connections of a host (`persistent`).
+    pub persistent: bool,
+}
+
+impl Choice {
+    fn of_flags(flags: u32) -> Self {
+        let has = |bit: u32| flags & bit != 0;
+        Choice { random: has(RANDOM), fully_random: has(FULLY_RANDOM), persistent: has(PERSISTENT) }
+    }
+
+    /// Reads it from a rule's expressions; `None` of one that translates nothing.
+    pub fn of(expressions: &[Expression]) -> Option<Self> {
+        expressions.iter().find_map(|expression| match expression {
+            Expression::Masquerade { flags, .. } | Expression::Nat { flags, .. } => {
+                Some(Choice::of_flags(*flags))
+            }
+            Expression::Target { name, revision, info } => Choice::of_target(name, *revision, info),
+            _ => None,
+        })
+    }
+
+    /// Reads it from the parameters of the xtables targets DNAT, SNAT and MASQUERADE.
+    pub fn of_target(name: &str, revision: u32, info: &[u8]) -> Option<Self> {
+        of_target(name, revision, info)?;
+        let old = revision == 0 && info.len() < 40;
+        Some(Choice::of_flags(u32_ne(info.get(if old { 4 } else { 0 }..)?)?))
+    }
+}
+
 /// All rules of the calling thread's namespace that translate sources. Empty where nftables is not there: it is not asked for
 /// then, because asking would load it.
 ///
@@ -86,13 +127,13 @@ pub fn of(expressions: &[Expression]) -> Option<Nat> {
     for expression in expressions {
         match expression {
             Expression::Immediate { to, value } => registers.store(*to, value),
-            Expression::Masquerade { ports } => {
+            Expression::Masquerade { ports, .. } => {
                 return Some(Nat::Source(Translation {
                     addresses: None,
                     ports: ports_in(&registers, *ports),
                 }));
             }
-            Expression::Nat { source, ipv6, addresses, ports } => {
+            Expression::Nat { source, ipv6, addresses, ports, .. } => {
                 let address = |from: Register| address(&registers.load(from, if *ipv6 { 16 } else { 4 })?);
                 let addresses = addresses.and_then(|(first, last)| address(first).zip(address(last)));
                 let to = Translation { addresses, ports: ports_in(&registers, *ports) };
@@ -136,7 +177,7 @@ fn ports_in(registers: &Registers, ports: Option<(Register, Register)>) -> Ports
 
 /// Reads the parameters of the xtables targets DNAT, SNAT and MASQUERADE. `None` for other targets, and for parameters shorter
 /// than their revision has.
-pub(crate) fn of_target(name: &str, revision: u32, info: &[u8]) -> Option<Nat> {
+pub fn of_target(name: &str, revision: u32, info: &[u8]) -> Option<Nat> {
     match name {
         "DNAT" => xtables(revision, info).map(Nat::Destination),
         "MASQUERADE" | "SNAT" => xtables(revision, info).map(Nat::Source),

@@ -218,6 +218,7 @@ fn statement(expression: &Expression) -> Option<String> {
             None => format!("-m {name}"),
         },
         Expression::Target { name, .. } => format!("-j {name}"),
+        Expression::CtTimeout(name) => format!("ct timeout set {name}"),
         Expression::Statement(name) => name.clone(),
         Expression::Nat { .. } => "nat".to_owned(),
         Expression::Masquerade { .. } => "masq".to_owned(),

@@ -113,7 +113,7 @@ fn iptables_matches(tuple: Tuple) -> String {
 }
 
 /// Deletes the rule.
-pub(super) fn remove(rule: &Rule) -> Fix {
+pub(in crate::causes) fn remove(rule: &Rule) -> Fix {
     let title = "or delete the rule";
     let risk =
         "everything else that it blocks comes through; the program that manages the firewall may restore it";

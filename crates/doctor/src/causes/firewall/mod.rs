@@ -2,7 +2,7 @@
 
 mod attribution;
 mod bridge_netfilter;
-mod commands;
+pub(super) mod commands;
 #[cfg(test)]
 mod fixture;
 mod impact;

@@ -40,7 +40,7 @@ pub(super) fn decide(
     let Some(mut rules) = inside.rules.take() else { return };
     let names = Names::of(&inside.interfaces);
     let mut walker = Walker::new(tables, &names, RULES);
-    let mut sets = Sets { asker: Asker::open().ok(), answers: HashMap::new() };
+    let mut sets = Sets::open();
     let mut left = ALL_SAMPLES;
     for (group, drops) in groups {
         let mut tally = GroupAnswers::default();
@@ -319,9 +319,16 @@ impl GroupAnswers {
 type Key = (Family, String, String, Vec<u8>);
 
 /// Asks the kernel, each key once.
-struct Sets {
+pub(super) struct Sets {
     asker: Option<Asker>,
     answers: HashMap<Key, Option<Option<Element>>>,
+}
+
+impl Sets {
+    /// Those of the calling thread's namespace.
+    pub(super) fn open() -> Self {
+        Sets { asker: Asker::open().ok(), answers: HashMap::new() }
+    }
 }
 
 impl AskSet for Sets {

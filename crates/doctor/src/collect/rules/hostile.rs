@@ -64,9 +64,9 @@ fn expression() -> impl Strategy<Value = Expression> {
         bytes().prop_map(|info| Expression::Match { name: "conntrack".into(), revision: 3, info }),
         Just(Expression::Target { name: "?\u{1b}".into(), revision: 0, info: Vec::new() }),
         (any::<bool>(), any::<bool>(), register(), register()).prop_map(|(source, ipv6, first, last)| {
-            Expression::Nat { source, ipv6, addresses: Some((first, last)), ports: None }
+            Expression::Nat { source, ipv6, addresses: Some((first, last)), ports: None, flags: 0 }
         }),
-        Just(Expression::Masquerade { ports: None }),
+        Just(Expression::Masquerade { ports: None, flags: 0 }),
         Just(Expression::Limit { rate: 1, per_seconds: 7, burst: 0, bytes: true, over: false }),
         (register(), any::<u32>()).prop_map(|(to, modulus)| {
             Expression::NumberGenerator { to, modulus, random: true, offset: 0 }

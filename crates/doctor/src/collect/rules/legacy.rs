@@ -73,7 +73,7 @@ fn verdict(target: &Target) -> RuleVerdict {
     }
 }
 
-fn evidence(family: &str, table: &str, chain: &str, number: u64, rule: &OldRule) -> Rule {
+pub(super) fn evidence(family: &str, table: &str, chain: &str, number: u64, rule: &OldRule) -> Rule {
     let has = |names: &[&str]| rule.matches.iter().any(|(name, _)| names.contains(&name.as_str()));
     let limit = has(&["limit", "hashlimit", "connlimit", "quota"]);
     let states = rule.matches.iter().find_map(|(name, info)| conntrack_states(name, info));

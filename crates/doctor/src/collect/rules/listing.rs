@@ -36,7 +36,7 @@ impl<'a> Lister<'a> {
         }
     }
 
-    fn backend(&self, family: Family, table: &str) -> Backend {
+    pub(super) fn backend(&self, family: Family, table: &str) -> Backend {
         if self.iptables.contains(&(family, table)) { Backend::IptablesNft } else { Backend::Nft }
     }
 
@@ -199,6 +199,7 @@ fn packets(rule: &nftables::Rule, tables: &Tables, shared: &HashSet<(Family, &st
             | Expression::MetaSet { .. }
             | Expression::PayloadSet { .. }
             | Expression::CtSet { .. }
+            | Expression::CtTimeout(_)
             | Expression::Statement(_) => {}
             _ => return None,
         }

@@ -153,6 +153,7 @@ fn one(
         | Expression::Log { .. }
         | Expression::PayloadSet { .. }
         | Expression::CtSet { .. }
+        | Expression::CtTimeout(_)
         | Expression::Statement(_) => Step::Goes,
         // It ends the rule for a packet whose options cannot be read.
         Expression::TcpOptionSet { .. } => Step::Perhaps(None),

@@ -5,7 +5,9 @@ mod exact;
 mod legacy;
 mod listing;
 mod matching;
+mod nat;
 mod packet;
+mod refused;
 mod walk;
 
 use std::collections::HashMap;
@@ -14,6 +16,8 @@ use weir_netlink::{iptables, nftables};
 use weir_sys::{ProcRoot, Result};
 
 use crate::evidence::{Backend, Chain, Delta, DropGroup, Evidence, EvidenceSource, Namespace, Rule, Ruleset};
+
+pub(super) use nat::read as read_nat;
 
 /// Those of the calling thread's namespace.
 pub(super) fn read(root: &ProcRoot) -> Result<Ruleset> {

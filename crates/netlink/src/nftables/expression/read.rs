@@ -60,6 +60,8 @@ fn known(name: &str, data: Attributes<'_>, depth: u32) -> Option<Expression> {
             Some(2) => Expression::Other { name: "quota".to_owned(), to: None },
             Some(4) => Expression::Other { name: "limit".to_owned(), to: None },
             Some(5) => Expression::Other { name: "connlimit".to_owned(), to: None },
+            // NFT_OBJECT_CT_TIMEOUT; NFTA_OBJREF_IMM_NAME.
+            Some(7) => Expression::CtTimeout(data.get(2).map(text)?),
             Some(_) => Expression::Statement(name.to_owned()),
             None => Expression::Other { name: name.to_owned(), to: None },
         },
@@ -119,17 +121,19 @@ fn translation(name: &str, data: Attributes<'_>) -> Option<Expression> {
     // The last one is left out where it is the first.
     let both = |first: u16, last: u16| Some((register(first)?, register(last).or(register(first))?));
     Some(if name == "masq" {
-        // NFTA_MASQ_REG_PROTO_MIN, MAX.
-        Expression::Masquerade { ports: both(2, 3) }
+        // NFTA_MASQ_FLAGS, REG_PROTO_MIN, MAX.
+        Expression::Masquerade { ports: both(2, 3), flags: number(1).unwrap_or(0) }
     } else {
-        // NFTA_NAT_TYPE (NFT_NAT_SNAT and DNAT are 0 and 1), FAMILY, REG_ADDR_MIN, MAX, REG_PROTO_MIN, MAX.
+        // NFTA_NAT_TYPE (NFT_NAT_SNAT and DNAT are 0 and 1), FAMILY, REG_ADDR_MIN, MAX, REG_PROTO_MIN, MAX,
+        // FLAGS.
         let source = match number(1)? {
             0 => true,
             1 => false,
             _ => return None,
         };
         let ipv6 = number(2)? == libc::NFPROTO_IPV6 as u32;
-        Expression::Nat { source, ipv6, addresses: both(3, 4), ports: both(5, 6) }
+        let flags = number(7).unwrap_or(0);
+        Expression::Nat { source, ipv6, addresses: both(3, 4), ports: both(5, 6), flags }
     })
 }
 
