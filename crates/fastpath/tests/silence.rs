@@ -1,16 +1,16 @@
-//! TCP that falls silent: conntrack waits as long for its next packet as without the fast path. It has one timeout for connections whose
-//! data are acknowledged (five days), and a short one for the others.
+//! Flows that fall silent: conntrack waits as long for the next packet as without the fast path. For TCP it has one timeout for connections
+//! whose data are acknowledged (five days), and a short one for the others.
 
 mod world;
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use weir_fastpath::Options;
 use weir_netlink::conntrack::{Conntrack, Tuple};
 use weir_sys::privilege::test_needs_root;
-use world::{Carried, NatWorld, sh, until};
+use world::{Carried, NatWorld, passes, sh, until};
 
 /// A flow enters with its second packet, and shows conntrack one each second.
 const OFTEN: Options = Options {
@@ -20,7 +20,9 @@ const OFTEN: Options = Options {
     refresh: Duration::from_secs(1),
     ..Options::DEFAULT
 };
-/// The same on a kernel without conntrack's functions for BPF.
+/// A flow enters with its second packet, and shows conntrack one each quarter of its timeout.
+const SELDOM: Options = Options { refresh: Options::DEFAULT.refresh, ..OFTEN };
+/// The same as the first one on a kernel without conntrack's functions for BPF.
 const BY_NETLINK: Options = Options { without_functions: true, ..OFTEN };
 
 /// Both ends of a connection behind a gateway with these rules, after four seconds of data both ways.
@@ -128,4 +130,64 @@ fn root_paced_a_connection_whose_data_are_not_acknowledged_keeps_its_short_timeo
         let seconds = case.timeout_s();
         assert!(seconds <= 300, "{options:?} {seconds}");
     });
+}
+
+/// With a timeout of eight seconds, a flow that pauses for six and a half lives on, however long before the pause conntrack saw its
+/// last packet.
+#[test]
+fn root_a_pause_shorter_than_the_timeout_ends_no_flow() {
+    if !test_needs_root() {
+        [SELDOM, Options { without_functions: true, ..SELDOM }]
+            .into_iter()
+            .for_each(pause_shorter_than_the_timeout);
+    }
+}
+
+fn pause_shorter_than_the_timeout(options: Options) {
+    let world = NatWorld::new(false);
+    for name in ["nf_conntrack_udp_timeout", "nf_conntrack_udp_timeout_stream"] {
+        sh(&world.gateway, &format!("sysctl -q net.netfilter.{name}=8"));
+    }
+    let carried = world.carried(options);
+    let flows: Vec<_> = (0..8_u16)
+        .map(|n| {
+            let client = world.udp(&world.inside[0], world.inside_addresses[0], 4000 + n);
+            (client, world.server_udp(5000 + n))
+        })
+        .collect();
+    let both = |client: &UdpSocket, server: &UdpSocket| {
+        let from = passes(client, server.local_addr().unwrap(), server, b"begin");
+        passes(server, from, client, b"begun");
+        from
+    };
+    // Where conntrack's functions are missing, only streams are carried.
+    let begun = Instant::now();
+    while options.without_functions && begun.elapsed() < Duration::from_millis(2300) {
+        flows.iter().for_each(|(client, server)| _ = both(client, server));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // They are carried one after the other, and stop at the same time: some moments after conntrack saw the last packet of each.
+    let mut seen = Vec::new();
+    for (client, server) in &flows {
+        seen.push(until("it is carried", || {
+            let (packets, from) = carried.during(|| both(client, server));
+            (packets == 2).then_some(from)
+        }));
+        std::thread::sleep(Duration::from_millis(250));
+    }
+    let began = Instant::now();
+    let (packets, ()) = carried.during(|| {
+        for ((client, server), from) in flows.iter().zip(&seen) {
+            assert_eq!(passes(client, server.local_addr().unwrap(), server, b"last"), *from);
+        }
+    });
+    assert!(packets >= 4, "{packets} of the last packets were carried: {:?}", carried.status());
+    std::thread::sleep(Duration::from_millis(6500));
+    if began.elapsed() > Duration::from_millis(7500) {
+        println!("DISTURBED: too slow for a pause of six and a half seconds");
+        return;
+    }
+    for ((client, server), from) in flows.iter().zip(&seen) {
+        passes(server, *from, client, b"still there");
+    }
 }

@@ -4,7 +4,7 @@ mod world;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, UdpSocket};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weir_fastpath::{Change, Lesson, Options, Reason};
 use weir_netlink::conntrack::{Conntrack, Status as ConntrackStatus, Tuple};
@@ -341,64 +341,6 @@ fn root_a_table_that_is_full_grows_and_the_flows_are_carried() {
     });
     let changes = carried.fastpath.changes();
     assert!(changes.iter().any(|count| count.change == Change::Room), "{changes:?}");
-}
-
-/// With a timeout of eight seconds, a flow that pauses for six and a half lives on, however long before the pause conntrack saw its
-/// last packet.
-#[test]
-fn root_a_pause_shorter_than_the_timeout_ends_no_flow() {
-    if !test_needs_root() {
-        [EARLY, BY_NETLINK].into_iter().for_each(pause_shorter_than_the_timeout);
-    }
-}
-
-fn pause_shorter_than_the_timeout(options: Options) {
-    let world = NatWorld::new(false);
-    for name in ["nf_conntrack_udp_timeout", "nf_conntrack_udp_timeout_stream"] {
-        sh(&world.gateway, &format!("sysctl -q net.netfilter.{name}=8"));
-    }
-    let carried = world.carried(options);
-    let flows: Vec<_> = (0..8_u16)
-        .map(|n| {
-            let client = world.udp(&world.inside[0], world.inside_addresses[0], 4000 + n);
-            (client, world.server_udp(5000 + n))
-        })
-        .collect();
-    let both = |client: &UdpSocket, server: &UdpSocket| {
-        let from = passes(client, server.local_addr().unwrap(), server, b"begin");
-        passes(server, from, client, b"begun");
-        from
-    };
-    // Where conntrack's functions are missing, only streams are carried.
-    let begun = Instant::now();
-    while options.without_functions && begun.elapsed() < Duration::from_millis(2300) {
-        flows.iter().for_each(|(client, server)| _ = both(client, server));
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    // They are carried one after the other, and stop at the same time: some moments after conntrack saw the last packet of each.
-    let mut seen = Vec::new();
-    for (client, server) in &flows {
-        seen.push(until("it is carried", || {
-            let (packets, from) = carried.during(|| both(client, server));
-            (packets == 2).then_some(from)
-        }));
-        std::thread::sleep(Duration::from_millis(250));
-    }
-    let began = Instant::now();
-    let (packets, ()) = carried.during(|| {
-        for ((client, server), from) in flows.iter().zip(&seen) {
-            assert_eq!(passes(client, server.local_addr().unwrap(), server, b"last"), *from);
-        }
-    });
-    assert!(packets >= 4, "{packets} of the last packets were carried: {:?}", carried.status());
-    std::thread::sleep(Duration::from_millis(6500));
-    if began.elapsed() > Duration::from_millis(7500) {
-        println!("DISTURBED: too slow for a pause of six and a half seconds");
-        return;
-    }
-    for ((client, server), from) in flows.iter().zip(&seen) {
-        passes(server, *from, client, b"still there");
-    }
 }
 
 #[test]
