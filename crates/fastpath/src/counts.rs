@@ -67,7 +67,7 @@ weir_text::listed! {
         OtherPacket = "another packet than the one that came in",
         /// TTL or traffic class changed by more than a hop.
         HeaderChanged = "TTL or traffic class changed by more than a hop",
-        /// Not confirmed, or being removed. Where BPF cannot ask conntrack, also UDP with an answer that is no stream yet.
+        /// Not confirmed, or being removed; if BPF cannot ask conntrack, also UDP with an answer that is no stream yet.
         Unsettled = "not confirmed by conntrack, or no stream yet",
         /// TCP that is not established, or not seen both ways.
         NotEstablished = "TCP that is not established both ways",

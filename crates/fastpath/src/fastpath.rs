@@ -323,8 +323,8 @@ impl Fastpath {
         Ok(Ring::open(&self.object.map("proposals")?)?)
     }
 
-    /// Sees to conntrack's timeout of a connection of which that direction is silent. Where the programs cannot ask conntrack, returns what
-    /// they know of it, if both directions are.
+    /// Sees to conntrack's timeout of a connection of which that direction is silent. If both are, and the programs cannot ask conntrack,
+    /// returns what they know of it.
     pub(crate) fn keep_idle(&self, flow: WeirDirection) -> Result<Option<WeirIdle>> {
         let mut packet = vec![0; ETHERNET];
         packet.extend_from_slice(WeirIdle { flow, ..WeirIdle::zeroed() }.bytes());

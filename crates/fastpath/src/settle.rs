@@ -80,12 +80,12 @@ pub(crate) fn settle(fastpath: &Fastpath, conntrack: &mut Conntrack, proposal: &
 #[derive(Debug, Clone, Copy)]
 struct TcpTimeouts {
     established: u32,
-    /// Of data that were not acknowledged.
+    /// The one for data that were not acknowledged.
     unacknowledged: u32,
 }
 
 impl TcpTimeouts {
-    /// Of the calling thread's namespace.
+    /// Those of the calling thread's namespace.
     fn read() -> Option<Self> {
         let read = |name: &str| {
             let path = format!("/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_{name}");

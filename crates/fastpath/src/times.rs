@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::shared::{WEIR_CARRIED_WAY, WEIR_KERNELS_WAY, WEIR_TIME_BITS, WEIR_TIME_BUCKETS, WeirTimes};
 
-/// Timed packets of each way below which nothing is said: their median would be one of chance.
+/// Timed packets of each way below which a median is left out: it would be one of chance.
 const LEAST: u64 = 30;
 
 /// The median time of a packet's way.
@@ -19,7 +19,7 @@ pub struct Median {
     pub interval_ns: (f64, f64),
 }
 
-/// What carrying saves: the median times of both ways since the programs were loaded. Each has the costs of the clock in it. The time of
+/// The time that carrying saves: the median times of both ways since the programs were loaded. Each has the costs of the clock in it. The time of
 /// a carried packet includes the program; that of the kernel's way does not. Packets of XDP are not timed, and saved more than these.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Times {

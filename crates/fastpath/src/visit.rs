@@ -107,7 +107,7 @@ pub struct Now {
     pub drivers: Vec<XdpInterface>,
     /// Attempts to learn a flow, by result; those with none are left out.
     pub lessons: Vec<LessonCount>,
-    /// What carrying saves. A process of an earlier version does not tell.
+    /// The time that carrying saves. A process of an earlier version does not tell.
     #[serde(default)]
     pub times: Times,
 }

@@ -160,7 +160,7 @@ fn pause_shorter_than_the_timeout(options: Options) {
         passes(server, from, client, b"begun");
         from
     };
-    // Where conntrack's functions are missing, only streams are carried.
+    // Without conntrack's functions only streams are carried.
     let begun = Instant::now();
     while options.without_functions && begun.elapsed() < Duration::from_millis(2300) {
         flows.iter().for_each(|(client, server)| _ = both(client, server));

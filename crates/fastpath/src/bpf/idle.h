@@ -7,7 +7,7 @@
 // More than the number of ticks.
 #define LONG_AGO 255
 
-// Of enum tcp_conntrack (linux/netfilter/nf_conntrack_tcp.h).
+// TCP_CONNTRACK_UNACK of enum tcp_conntrack (linux/netfilter/nf_conntrack_tcp.h).
 #define TCP_CONNTRACK_UNACK 13
 
 // Fields of the kernel that tell which timeout a TCP connection has: of its policy, if it has one (`ct timeout` of nftables, `CT --timeout`

@@ -112,7 +112,7 @@ static __always_inline enum weir_lesson judge(const struct nf_conn *ct, const st
 	return WEIR_LEARNT;
 }
 
-// What an entry is to know of a connection's times.
+// The times of a connection, for its entries.
 struct times_of {
 	// Jiffies that conntrack waits for the next packet.
 	__u32 timeout;

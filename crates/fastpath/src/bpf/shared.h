@@ -121,7 +121,7 @@ enum weir_lesson {
 	WEIR_OTHER_PACKET,
 	// TTL or traffic class changed by more than a hop.
 	WEIR_HEADER_CHANGED,
-	// Not confirmed, or being removed. Where the resident process asks, also UDP with an answer that is no stream yet.
+	// Not confirmed, or being removed; if the resident process asks, also UDP with an answer that is no stream yet.
 	WEIR_UNSETTLED,
 	// TCP that is not established, or not seen both ways.
 	WEIR_NOT_ESTABLISHED,

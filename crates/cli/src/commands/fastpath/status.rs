@@ -164,7 +164,7 @@ fn page(now: &Now) -> String {
     page
 }
 
-/// What carrying saves, once it is known.
+/// The time that carrying saves, once it is known.
 fn saved(times: &Times) -> String {
     let (Some(kernel), Some(carried), Some(each)) = (times.kernels_way, times.carried, times.saved_ns) else {
         return String::new();
