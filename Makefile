@@ -68,7 +68,7 @@ fmt: ## format the code
 docs: ## write the generated pages: docs/reference/causes, schemas, metrics.md
 	@scripts/docs
 
-nat-results: build ## measure all gateways of weir nat lab as root, and write their page of docs/results
+nat-results: build ## measure all gateways of weir nat lab as root, and write their pages of docs/results
 	@scripts/nat-results $(WEIR)
 
 pictures: ## make docs/pictures of the README from real runs, as root, two minutes after the build
