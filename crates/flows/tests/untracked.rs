@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use weir_flows::{Estimate, Options, Reading};
 use weir_sys::privilege::test_needs_root;
+use weir_testkit::{PATIENCE, until};
 use world::PathWorld;
 
 /// Headers of Ethernet, IP and UDP: the kernel counts their bytes, too.
@@ -24,6 +25,17 @@ fn send(socket: &UdpSocket) {
     let _ = socket.send(&[1; PAYLOAD]);
 }
 
+/// Links and neighbours take their time, and packets that wait for a neighbour are few.
+fn wait_until_there_is_a_way(world: &PathWorld) {
+    let server = world.server.run(|| UdpSocket::bind((world.server_address, 7777)).unwrap()).unwrap();
+    let client = world.client.run(|| UdpSocket::bind((world.client_address, 7778)).unwrap()).unwrap();
+    server.set_nonblocking(true).unwrap();
+    until("a way", PATIENCE, || {
+        client.send_to(b"?", server.local_addr().unwrap()).unwrap();
+        server.recv_from(&mut [0]).ok()
+    });
+}
+
 /// The estimate of the flow from that port.
 #[track_caller]
 fn size_of(reading: &Reading, port: u16) -> Estimate {
@@ -39,6 +51,7 @@ fn root_flows_outside_of_the_sample_are_known_by_their_bytes() {
     }
     for ipv6 in [false, true] {
         let world = PathWorld::new(ipv6, false);
+        wait_until_there_is_a_way(&world);
         // Nothing is in such a sample.
         let mut watch = world.watch(Options { share: 1e-9, ..Options::default() });
         let sockets: Vec<UdpSocket> = (0..9).map(|n| client(&world, 4000 + n)).collect();
