@@ -145,6 +145,9 @@ static __always_inline bool is_silent(struct weir_idle *i, int words)
 		if (others < SILENT_TICKS)
 			return false;
 		other->last = 0;
+		// UDP that became a stream by a packet of one direction: the other one has the earlier timeout.
+		if (i->timeout < other->timeout)
+			i->timeout = other->timeout;
 	}
 	// Data that are not acknowledged are sent again, in later ticks than the other end's last packet. In the same one came the answer.
 	i->unacknowledged = !udp && since != others && ((since < others ? last : others_last) & WEIR_HAD_DATA);

@@ -348,7 +348,7 @@ struct weir_settlement {
 struct weir_idle {
 	// One of its directions, as the packets came in.
 	struct weir_direction flow;
-	// Jiffies that conntrack waited for the next packet when that direction was learnt.
+	// Jiffies that conntrack waited for the next packet when a direction was learnt, the longer of both.
 	__u32 timeout;
 	// Jiffies since the last packet of either direction.
 	__u32 idle;
