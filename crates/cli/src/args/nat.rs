@@ -276,6 +276,10 @@ pub(crate) enum LabGateway {
     IptablesMasquerade,
     /// Masquerade by iptables on x_tables
     IptablesLegacyMasquerade,
+    /// Source NAT by nft to a pool of 250 addresses
+    NftPool,
+    /// The same, with the option persistent
+    NftPoolPersistent,
     /// With --ipv6: prefixes translated by nft
     NftPrefix,
     /// With --ipv6: prefixes translated by SNPT and DNPT of ip6tables (RFC 6296)

@@ -36,9 +36,9 @@ pub(super) const ROWS: &[Row] = &[
         requirement: "REQ-2",
         level: Level::Must,
         asks: "one inside host has one outside address, for TCP too: a carrier's NAT must, RFC 5382 is silent",
-        sent: "SYNs from the same sixteen ports of two hosts",
+        sent: "SYNs from the same sixteen ports of two hosts to one address, and from three ports to two",
         breaks: "web logins that hold a session to one address end, and FTP servers refuse the data connection",
-        judge: |o| pooling(o, &o.tcp_moved).unwrap_or_else(|e| e),
+        judge: |o| pooling(o, &o.tcp_moved, &o.tcp_mapping).unwrap_or_else(|e| e),
     },
     Row {
         id: "tcp-overloading",

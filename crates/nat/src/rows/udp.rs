@@ -37,9 +37,9 @@ pub(super) const ROWS: &[Row] = &[
         requirement: "REQ-2",
         level: Level::Recommended,
         asks: "one inside host has one outside address",
-        sent: "UDP from sixteen ports of two hosts",
+        sent: "UDP from sixteen ports of two hosts to one address, and from three ports to two",
         breaks: "logins and calls that expect one address of a user see several",
-        judge: |o| pooling(o, &o.udp_ports).unwrap_or_else(|e| e),
+        judge: |o| pooling(o, &o.udp_ports, &o.udp_mapping).unwrap_or_else(|e| e),
     },
     Row {
         id: "udp-port-preservation",

@@ -50,22 +50,34 @@ pub(super) fn mapping(
     }
 }
 
-/// Ports of one host or two: each host has one outside address.
-pub(super) fn pooling(o: &Observations, ports: &Option<Vec<Translation>>) -> Judged {
+/// Ports of one host or two: each host has one outside address. A NAT may choose it by the destination, so the packets to several of
+/// them count, too.
+pub(super) fn pooling(
+    o: &Observations,
+    ports: &Option<Vec<Translation>>,
+    mappings: &Option<Vec<Mapping>>,
+) -> Judged {
     translates(o)?;
-    let all = made(ports)?;
+    let elsewhere = mappings.iter().flatten().flat_map(|mapping| &mapping.seen);
+    let all: Vec<&Translation> = made(ports)?.iter().chain(elsewhere).filter(|t| t.seen.is_some()).collect();
     let of_host = |host: IpAddr| -> BTreeSet<IpAddr> {
-        let own = all.iter().filter(|t| t.inside.ip() == host);
-        order::set(own.filter_map(|t| t.seen.map(|seen| seen.ip())))
+        order::set(all.iter().filter(|t| t.inside.ip() == host).filter_map(|t| t.seen).map(|seen| seen.ip()))
     };
     let hosts = order::set(all.iter().map(|t| t.inside.ip()));
     let pools: Vec<BTreeSet<IpAddr>> = hosts.iter().map(|host| of_host(*host)).collect();
     let addresses = order::set(pools.iter().flatten());
     let widest = pools.iter().map(BTreeSet::len).max().unwrap_or_default();
+    let destinations = order::set(all.iter().map(|t| t.to.ip()));
     Ok(match (addresses.len(), widest) {
         (0, _) => not_sure("no packet arrived"),
         (1, _) => not_testable("the NAT showed one outside address only"),
-        (_, 1) => meets(format!("paired: {} outside addresses, one for each host", addresses.len())),
+        (n, 1) if destinations.len() > 1 => {
+            meets(format!("paired: {n} outside addresses, one for each host"))
+        }
+        (n, 1) => {
+            let seen = format!("paired: {n} outside addresses, one for each host, towards one destination");
+            is(Compliance::Meets, Confidence::Medium, seen)
+        }
         (n, _) => fails(format!("arbitrary: one host had {widest} of {n} outside addresses")),
     })
 }

@@ -39,6 +39,7 @@ use crate::talk::{note, step};
 mod agreement;
 #[cfg(test)]
 mod kernel_table;
+mod pool;
 mod prefix;
 
 /// The experiment that opens as many mappings as it can. It takes the whole machine, so gateways take turns: no mapping may end
@@ -65,6 +66,8 @@ fn variant_of(gateway: LabGateway) -> Box<dyn Variant + Send + Sync> {
         LabGateway::Publish => Box::new(BpfPublish::default()),
         LabGateway::IptablesMasquerade => Box::new(IptablesMasquerade(Masquerade::default())),
         LabGateway::IptablesLegacyMasquerade => Box::new(IptablesLegacyMasquerade(Masquerade::default())),
+        LabGateway::NftPool => Box::new(pool::by_nft("")),
+        LabGateway::NftPoolPersistent => Box::new(pool::by_nft("persistent")),
         LabGateway::NftPrefix => Box::new(prefix::by_nft()),
         LabGateway::Ip6tablesNpt => Box::new(prefix::by_ip6tables()),
     }
@@ -343,7 +346,10 @@ fn layers(which: LabGateway, site: &Site) -> io::Result<(Vec<Layer>, Option<File
         LabGateway::NftMasqueradeFastpath => LabGateway::NftMasquerade,
         LabGateway::DockerFastpath | LabGateway::Publish => LabGateway::Docker,
         // One rule is about both hosts; they forward nothing by themselves.
-        LabGateway::NftPrefix | LabGateway::Ip6tablesNpt => LabGateway::Routed,
+        LabGateway::NftPool
+        | LabGateway::NftPoolPersistent
+        | LabGateway::NftPrefix
+        | LabGateway::Ip6tablesNpt => LabGateway::Routed,
         other => other,
     });
     let places = places(which, site).map_err(io::Error::other)?;

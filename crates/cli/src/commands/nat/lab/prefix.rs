@@ -30,7 +30,8 @@ pub(super) fn by_ip6tables() -> Custom {
     custom("ip6tables SNPT and DNPT, prefix to prefix", &[&out, &back], &[&no_back, &no_out])
 }
 
-fn custom(describe: &str, apply: &[&str], remove: &[&str]) -> Custom {
+/// A variant of commands at the gateway.
+pub(super) fn custom(describe: &str, apply: &[&str], remove: &[&str]) -> Custom {
     let on_gateway =
         |lines: &[&str]| order::map([(Role::Gateway, lines.iter().map(|l| (*l).to_owned()).collect())]);
     Custom {
