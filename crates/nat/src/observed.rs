@@ -112,7 +112,7 @@ pub struct Translation {
     pub sure: bool,
 }
 
-/// One inside port and its destinations: first address first port, first address second port, and the second address the same.
+/// One inside port and its destinations: one address first port, the same address second port, and the other address the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Mapping {
     /// The four translations.

@@ -57,14 +57,17 @@ pub(super) fn tcp(session: &mut Session<'_>, observations: &mut Observations) ->
 
 fn mappings(session: &mut Session<'_>, protocol: Protocol) -> io::Result<Vec<Mapping>> {
     let mut mappings = Vec::new();
-    for _ in 0..MAPPINGS {
+    for n in 0..MAPPINGS {
         let inside = session.fresh_inside();
         let (first, second) = (session.fresh_port(), session.fresh_port());
+        // In turn the first packet of a port goes to either address: Linux chooses a source's address of a pool by its first
+        // destination, and keeps it for the next ones (get_unique_tuple in net/netfilter/nf_nat_core.c).
+        let (near, far) = (n % 2, (n + 1) % 2);
         let to = [
-            session.outside(0, first),
-            session.outside(0, second),
-            session.outside(1, first),
-            session.outside(1, second),
+            session.outside(near, first),
+            session.outside(near, second),
+            session.outside(far, first),
+            session.outside(far, second),
         ];
         mappings.push(mapping(session, protocol, inside, to)?);
     }

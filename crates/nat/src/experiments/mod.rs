@@ -36,7 +36,7 @@ struct Named(&'static str, Experiment, &'static [&'static str]);
 
 /// All experiments, in the order in which they are made: what could exhaust or disturb a NAT comes last.
 const EXPERIMENTS: &[Named] = &[
-    Named("udp-mapping", mapping::udp, &["udp-mapping"]),
+    Named("udp-mapping", mapping::udp, &["udp-mapping", "udp-pooling"]),
     Named(
         "udp-ports",
         mapping::udp_ports,
@@ -47,7 +47,7 @@ const EXPERIMENTS: &[Named] = &[
     Named("udp-filtering", filtering::udp, &["udp-filtering"]),
     Named("udp-hairpin", hairpin::udp, &["udp-hairpin", "udp-hairpin-source", "npt-hairpin"]),
     Named(IPV6, ipv6::path, &["ipv6-path", "npt-checksum-neutral", "npt-unsolicited"]),
-    Named("tcp-mapping", mapping::tcp, &["tcp-mapping"]),
+    Named("tcp-mapping", mapping::tcp, &["tcp-mapping", "tcp-pooling"]),
     Named("tcp-collision", mapping::tcp_collision, &["tcp-mapping", "tcp-overloading"]),
     Named("tcp-filtering", filtering::tcp, &["tcp-filtering"]),
     Named("tcp-hairpin", hairpin::tcp, &["tcp-hairpin", "tcp-hairpin-source"]),

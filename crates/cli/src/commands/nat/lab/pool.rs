@@ -24,3 +24,41 @@ pub(super) fn by_nft(option: &str) -> Custom {
     let words = ["nft snat to 250 addresses", option].join(", ");
     custom(words.trim_end_matches(", "), &[&apply], &[no_rule, &no_route])
 }
+
+#[cfg(test)]
+mod tests {
+    use weir_nat::{Compliance, Limits, Table, measure};
+    use weir_testkit::World;
+
+    use super::super::*;
+
+    /// The judgements of one gateway on pooling and mapping, for UDP and TCP.
+    fn verdicts(site: &Site, which: LabGateway) -> [Compliance; 4] {
+        let table = with_gateway(site, which, || {
+            let mut ends = LabEnds::attach(site, Limits::default(), &Stop::default()).unwrap();
+            Table::of(&measure(&mut ends, &mut |step| step != "icmp-hairpin").unwrap())
+        });
+        let Ok((table, _)) = table else { panic!("{} cannot be built", which.name()) };
+        ["udp-pooling", "tcp-pooling", "udp-mapping", "tcp-mapping"]
+            .map(|row| table.line(row).unwrap().judgement.verdict)
+    }
+
+    /// find_best_ips_proto in net/netfilter/nf_nat_core.c hashes the source and, without persistent, the destination; ports that have a
+    /// mapping keep it.
+    #[test]
+    fn root_a_host_keeps_its_address_of_a_pool_only_if_the_rule_is_persistent() {
+        if World::lacks_root() || World::lacks(&["nft"]) {
+            return;
+        }
+        for family in [Family::Ipv4, Family::Ipv6] {
+            let all = [LabGateway::NftPool, LabGateway::NftPoolPersistent];
+            let specs = all.map(site_of);
+            let name = format!("test-nat-pools-{family:?}-{}", std::process::id()).to_lowercase();
+            let lab = Lab::build(&name, &LabOptions { family, ..LabOptions::default() }, &specs).unwrap();
+            let [pool, persistent] = [0, 1].map(|n| verdicts(&lab.sites()[n], all[n]));
+            use Compliance::{Fails, Meets};
+            assert_eq!(pool, [Fails, Fails, Meets, Meets], "{family:?}");
+            assert_eq!(persistent, [Meets; 4], "{family:?}");
+        }
+    }
+}
