@@ -20,6 +20,8 @@ pub struct Privilege {
     pub net_admin: bool,
     /// Has CAP_SYS_ADMIN over its user namespace: may create and enter network namespaces.
     pub sys_admin: bool,
+    /// Has CAP_SYS_PTRACE over its user namespace: may see the descriptors and namespaces of processes of others.
+    pub sys_ptrace: bool,
     /// Runs in the machine's first user namespace: global settings and BPF are within reach of root only here.
     pub initial_user_namespace: bool,
 }
@@ -35,6 +37,7 @@ impl Privilege {
             euid: geteuid().as_raw(),
             net_admin: caps.contains(CapabilitySet::NET_ADMIN),
             sys_admin: caps.contains(CapabilitySet::SYS_ADMIN),
+            sys_ptrace: caps.contains(CapabilitySet::SYS_PTRACE),
             initial_user_namespace: fields == ["0", "0", "4294967295"],
         })
     }
@@ -189,8 +192,9 @@ mod tests {
         let status = fs::read_to_string("/proc/thread-self/status").unwrap();
         let hex = status.lines().find_map(|l| l.strip_prefix("CapEff:")).unwrap().trim();
         let mask = u64::from_str_radix(hex, 16).unwrap();
-        // linux/capability.h: CAP_NET_ADMIN is 12, CAP_SYS_ADMIN is 21.
+        // linux/capability.h: CAP_NET_ADMIN is 12, CAP_SYS_PTRACE is 19, CAP_SYS_ADMIN is 21.
         assert_eq!(p.net_admin, mask & (1 << 12) != 0);
         assert_eq!(p.sys_admin, mask & (1 << 21) != 0);
+        assert_eq!(p.sys_ptrace, mask & (1 << 19) != 0);
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! No privilege is needed. The kernel sends the requested data of every socket in a requested state; nothing is kept here.
 
+mod exact;
 mod tcp_info;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ use weir_sys::ProcRoot;
 use weir_sys::error::{Context, Error, Result};
 use weir_sys::modules;
 
+pub use exact::{SocketEnds, SocketFinder};
 pub use tcp_info::TcpInfo;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
@@ -84,21 +86,30 @@ pub fn dump(
     query: Query,
     mut each: impl FnMut(&Entry<'_>) -> ControlFlow<()>,
 ) -> Result<bool> {
-    let (module, name) = match query.protocol {
-        Protocol::Tcp => ("tcp_diag", "TCP"),
-        Protocol::Udp => ("udp_diag", "UDP"),
-    };
+    let name = require(root, query.protocol)?;
     let what = || format!("read {name} sockets");
-    if !modules::is_loaded(root, module) {
-        let why = format!("the kernel module {module} is not loaded (`modprobe {module}` loads it)");
-        return Err(Error::new(what(), std::io::Error::new(std::io::ErrorKind::Unsupported, why)));
-    }
     for family in [libc::AF_INET, libc::AF_INET6] {
         if one_family(query, family, &mut each).context(what)? {
             return Ok(true);
         }
     }
     Ok(false)
+}
+
+/// Name of the protocol.
+///
+/// # Errors
+/// `Unsupported` where its module is not loaded.
+fn require(root: &ProcRoot, protocol: Protocol) -> Result<&'static str> {
+    let (module, name) = match protocol {
+        Protocol::Tcp => ("tcp_diag", "TCP"),
+        Protocol::Udp => ("udp_diag", "UDP"),
+    };
+    if modules::is_loaded(root, module) {
+        return Ok(name);
+    }
+    let why = format!("the kernel module {module} is not loaded (`modprobe {module}` loads it)");
+    Err(Error::new(format!("read {name} sockets"), std::io::Error::new(std::io::ErrorKind::Unsupported, why)))
 }
 
 fn one_family(

@@ -159,13 +159,60 @@ fn root_states_are_chosen_by_the_kernel_and_drops_are_counted() {
     .unwrap();
 }
 
+/// The inode of a socket, by fstat(2).
+fn inode(socket: impl std::os::fd::AsFd) -> Option<u32> {
+    Some(u32::try_from(rustix::fs::fstat(socket).unwrap().st_ino).unwrap())
+}
+
+#[test]
+fn root_sockets_are_found_by_their_ends() {
+    if test_needs_root() {
+        return;
+    }
+    with_loopback()
+        .run(|| {
+            let mut finder = SocketFinder::open(&ProcRoot::default()).unwrap();
+            let mut find =
+                |protocol, local, remote| finder.inode(&SocketEnds { protocol, local, remote }).unwrap();
+            let stranger: SocketAddr = "127.0.0.9:7".parse().unwrap();
+            // One of both families, which has mapped addresses, and one of IPv6 alone.
+            for (bind, to) in [("127.0.0.1:0", "127.0.0.1"), ("[::]:0", "127.0.0.1"), ("[::1]:0", "::1")] {
+                let listener = TcpListener::bind(bind).unwrap();
+                let port = listener.local_addr().unwrap().port();
+                let client = TcpStream::connect((to, port)).unwrap();
+                let here = client.local_addr().unwrap();
+                let there = client.peer_addr().unwrap();
+                assert_eq!(find(Protocol::Tcp, here, there), inode(&client), "{bind}");
+                assert_eq!(find(Protocol::Tcp, there, here), Some(0), "not accepted yet: {bind}");
+                let server = listener.accept().unwrap().0;
+                assert_eq!(find(Protocol::Tcp, there, here), inode(&server), "{bind}");
+                let other = SocketAddr::new(here.ip(), 1);
+                assert_eq!(find(Protocol::Tcp, there, other), inode(&listener), "{bind}");
+                assert_eq!(find(Protocol::Tcp, other, there), None, "{bind}");
+
+                let bound = UdpSocket::bind(bind).unwrap();
+                let local = SocketAddr::new(there.ip(), bound.local_addr().unwrap().port());
+                assert_eq!(find(Protocol::Udp, local, here), inode(&bound), "{bind}");
+                let connected = UdpSocket::bind((here.ip(), 0)).unwrap();
+                connected.connect(local).unwrap();
+                let local = connected.local_addr().unwrap();
+                assert_eq!(find(Protocol::Udp, local, connected.peer_addr().unwrap()), inode(&connected));
+                assert_eq!(find(Protocol::Udp, local, SocketAddr::new(here.ip(), 1)), None, "{bind}");
+                assert_eq!(find(Protocol::Udp, stranger, here), None, "{bind}");
+            }
+        })
+        .unwrap();
+}
+
 #[test]
 fn a_module_that_is_not_there_is_not_asked_for() {
     let folder = std::env::temp_dir().join(format!("weir-sock-diag-{}", std::process::id()));
     std::fs::create_dir_all(folder.join("proc")).unwrap();
     std::fs::write(folder.join("proc/modules"), "").unwrap();
     let refused = dump(&ProcRoot::new(&folder), all(Protocol::Tcp), |_| panic!("asked")).unwrap_err();
+    let finder = SocketFinder::open(&ProcRoot::new(&folder)).map(drop).unwrap_err();
     std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(finder.kind(), std::io::ErrorKind::Unsupported);
     assert_eq!(refused.kind(), std::io::ErrorKind::Unsupported);
     assert!(refused.to_string().contains("modprobe tcp_diag"), "{refused}");
 }

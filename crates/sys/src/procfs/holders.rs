@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 
 use super::ProcRoot;
@@ -15,35 +16,85 @@ pub struct Holder {
     pub name: String,
 }
 
+/// Processes that hold sockets.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Holders {
+    /// By the socket's inode.
+    pub by_inode: BTreeMap<u32, Holder>,
+    /// Processes whose descriptors this one may not see (CAP_SYS_PTRACE).
+    pub denied: u32,
+    /// The bound was reached: further descriptors were not looked at.
+    pub is_cut: bool,
+}
+
 impl ProcRoot {
     /// Processes that hold the sockets of these inodes, each by the first that is found. At most `most` descriptors are looked
     /// at, so that a machine with millions of them costs no more; who is not found is left out, as is what another user's process
     /// holds. Processes in the calling thread's network namespace come first.
     pub fn socket_holders(&self, inodes: &BTreeSet<u32>, most: usize) -> BTreeMap<u32, Holder> {
-        let mut found = BTreeMap::new();
+        let here = self.namespace_of("thread-self");
+        self.socket_holders_in(inodes, |namespace| Some(namespace) == here, most).by_inode
+    }
+
+    /// As [`ProcRoot::socket_holders`], with the processes in network namespaces that come `first`, by inode; and why some may be
+    /// missing.
+    pub fn socket_holders_in(
+        &self,
+        inodes: &BTreeSet<u32>,
+        first: impl Fn(u64) -> bool,
+        most: usize,
+    ) -> Holders {
+        let mut holders = Holders::default();
         let mut left = most;
-        let here = fs::read_link(self.path("proc/thread-self/ns/net")).ok();
-        let is_here = |pid: &u32| fs::read_link(self.path(&format!("proc/{pid}/ns/net"))).ok() == here;
-        let (first, rest): (Vec<u32>, Vec<u32>) = self.pids().into_iter().partition(is_here);
+        let is_first = |pid: &u32| self.namespace_of(&pid.to_string()).is_some_and(&first);
+        let (first, rest): (Vec<u32>, Vec<u32>) = self.pids().into_iter().partition(is_first);
         for pid in first.into_iter().chain(rest) {
-            if found.len() == inodes.len() || left == 0 {
+            if holders.by_inode.len() == inodes.len() {
                 break;
             }
-            let descriptors =
-                fs::read_dir(self.path(&format!("proc/{pid}/fd"))).into_iter().flatten().flatten();
-            for descriptor in descriptors.take(left) {
-                left -= 1;
-                let Some(inode) = fs::read_link(descriptor.path()).ok().as_deref().and_then(socket_inode)
-                else {
-                    continue;
-                };
-                if inodes.contains(&inode) && !found.contains_key(&inode) {
-                    let name = self.read_optional(&format!("proc/{pid}/comm")).unwrap_or_default();
-                    found.insert(inode, Holder { pid, name });
-                }
+            match self.look_at(pid, inodes, &mut left, &mut holders) {
+                // The folder is closed to other users, its links also to those with fewer privileges.
+                Err(e) if e.kind() == ErrorKind::PermissionDenied => holders.denied += 1,
+                // It has ended.
+                Err(_) => {}
+                Ok(()) if holders.is_cut => break,
+                Ok(()) => {}
             }
         }
-        found
+        holders
+    }
+
+    /// Goes through the descriptors of a process, as long as some are `left`.
+    fn look_at(
+        &self,
+        pid: u32,
+        inodes: &BTreeSet<u32>,
+        left: &mut usize,
+        holders: &mut Holders,
+    ) -> io::Result<()> {
+        for descriptor in fs::read_dir(self.path(&format!("proc/{pid}/fd")))?.flatten() {
+            if *left == 0 {
+                holders.is_cut = true;
+                return Ok(());
+            }
+            *left -= 1;
+            let target = match fs::read_link(descriptor.path()) {
+                Err(e) if e.kind() == ErrorKind::PermissionDenied => return Err(e),
+                target => target.ok(),
+            };
+            let Some(inode) = target.as_deref().and_then(socket_inode) else { continue };
+            if inodes.contains(&inode) && !holders.by_inode.contains_key(&inode) {
+                let name = self.read_optional(&format!("proc/{pid}/comm")).unwrap_or_default();
+                holders.by_inode.insert(inode, Holder { pid, name });
+            }
+        }
+        Ok(())
+    }
+
+    /// Inode of the network namespace of a process.
+    fn namespace_of(&self, process: &str) -> Option<u64> {
+        let link = fs::read_link(self.path(&format!("proc/{process}/ns/net"))).ok()?;
+        link.to_str()?.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
     }
 
     /// Files that a process has open, and how many it may (soft RLIMIT_NOFILE). `None` if it has ended or is not ours to ask.
@@ -89,6 +140,28 @@ mod tests {
         let comm = fs::read_to_string("/proc/self/comm").unwrap();
         assert_eq!(found[&inode].name, comm.trim());
         assert_eq!(root.socket_holders(&asked, 0), BTreeMap::new());
+    }
+
+    /// Two processes of a recorded `/proc` hold the same socket, and one bound allows one look.
+    #[test]
+    fn processes_of_the_first_namespaces_come_first_and_a_bound_is_told() {
+        let folder = std::env::temp_dir().join(format!("weir-holders-{}", std::process::id()));
+        for (pid, namespace) in [(7, 100), (8, 200)] {
+            let process = folder.join(format!("proc/{pid}"));
+            fs::create_dir_all(process.join("fd")).unwrap();
+            fs::create_dir_all(process.join("ns")).unwrap();
+            std::os::unix::fs::symlink(format!("net:[{namespace}]"), process.join("ns/net")).unwrap();
+            std::os::unix::fs::symlink("socket:[55]", process.join("fd/3")).unwrap();
+            fs::write(process.join("comm"), format!("name-{pid}\n")).unwrap();
+        }
+        let root = ProcRoot::new(&folder);
+        let look = |first: u64, most| root.socket_holders_in(&BTreeSet::from([55, 56]), |n| n == first, most);
+        let pid = |first, most| look(first, most).by_inode.get(&55).map(|holder| holder.pid);
+        let found = [pid(100, 1), pid(200, 1), pid(200, 2), pid(200, 0)];
+        let cut = [look(200, 2).is_cut, look(200, 1).is_cut];
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(found, [Some(7), Some(8), Some(8), None]);
+        assert_eq!(cut, [false, true]);
     }
 
     #[test]

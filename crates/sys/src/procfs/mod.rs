@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use crate::error::{Context, Error, Result};
 
 pub use cpu::{CpuTicks, parse_cpu_list, parse_stat, ticks_per_second};
-pub use holders::Holder;
+pub use holders::{Holder, Holders};
 pub use host::{Memory, parse_key_values, parse_meminfo};
 pub use net::{InterfaceCounters, Softnet, parse_net_dev, parse_snmp, parse_snmp6, parse_softnet};
 pub use sockets::{PlainSocket, parse_sockets};
