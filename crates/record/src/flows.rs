@@ -68,6 +68,35 @@ pub struct FlowsLine {
     /// ICMP errors by sender and kind.
     #[serde(default)]
     pub icmp_errors: Vec<RecordedIcmp>,
+    /// Flows by process; none in older recordings.
+    #[serde(default)]
+    pub processes: Vec<RecordedProcess>,
+}
+
+/// The flows of a process, of all that are unknown, or of all that have no end on the machine that watched.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct RecordedProcess {
+    /// The process; none for flows without an end there.
+    pub end: Option<RecordedEnd>,
+    /// Container that has the address of its end.
+    pub container: Option<String>,
+    /// TCP flows.
+    pub flows: u64,
+    /// UDP flows.
+    pub udp_flows: u64,
+    /// Bytes that it sent.
+    pub sent_bytes: u64,
+    /// Bytes that it received.
+    pub received_bytes: u64,
+}
+
+/// An end of flows on the machine that watched.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct RecordedEnd {
+    /// Its process; none if it is unknown.
+    pub pid: Option<u32>,
+    /// Name of the process.
+    pub process: Option<String>,
 }
 
 /// ICMP errors of one kind by one sender.

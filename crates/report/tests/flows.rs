@@ -50,8 +50,12 @@ fn udp_has_sentences_and_tables_of_its_own() {
     // A megabyte in 8 s.
     has("10.0.0.2:4000 > 198.51.100.7:443, … QUIC 1.43 MiB 1.00 Mbit/s 500 kbit/s 4.00 s –");
     has("10.0.0.2 > 198.51.100.53, open 100 96.0 µs 96.0 µs 3 2 7");
+    has("10.0.0.2:4000 (pid 7), docker web 1 2 1024 B 2048 B");
+    has("(unknown process) 1 2 1024 B 2048 B");
+    has("(not on this host) 1 2 1024 B 2048 B");
     let without = flows_terminal(&fixture::recording("x"), Terminal { width: 100, color: false });
     assert!(!without.contains("UDP") && !without.contains("DNS"), "{without}");
+    assert!(!without.contains("process"), "{without}");
 }
 
 #[test]

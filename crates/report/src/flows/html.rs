@@ -4,7 +4,9 @@ use weir_record::Unit;
 use weir_record::flows::{FlowsRecording, RecordedLimits};
 use weir_text::units;
 
-use super::{PARTS, Step, distribution, figures, limits, name, parts, sentences, share, steps, udp};
+use super::{
+    PARTS, Step, distribution, figures, limits, name, parts, processes, sentences, share, steps, udp,
+};
 use crate::chart::lines::{NamedLine, Subject, draw};
 use crate::escape::line;
 use crate::html::{page, pair};
@@ -63,17 +65,17 @@ pub fn flows_html(recording: &FlowsRecording) -> String {
             });
             table(out, &["client", "server", "state"], rows);
         });
-        for (anchor, heading, heads, rows) in [
-            ("udp", "UDP", &udp::FLOW[..], udp::flow_rows(recording)),
-            ("dns", "DNS", &udp::DNS, udp::dns_rows(recording)),
-            ("icmp", "ICMP errors about these flows", &udp::ICMP, udp::icmp_rows(recording)),
+        for (anchor, heading, first, heads, rows) in [
+            ("udp", "UDP", "flow", &udp::FLOW[..], udp::flow_rows(recording)),
+            ("dns", "DNS", "flow", &udp::DNS, udp::dns_rows(recording)),
+            ("processes", "Processes", "process", &processes::HEADS, processes::rows(recording)),
+            ("icmp", "ICMP errors about these flows", "sender", &udp::ICMP, udp::icmp_rows(recording)),
         ] {
             if !rows.is_empty() {
                 section(out, anchor, heading, |out| {
                     if anchor == "dns" {
                         times(out, recording);
                     }
-                    let first = if anchor == "icmp" { "sender" } else { "flow" };
                     let heads = [&[first][..], heads].concat();
                     matrix(
                         out,

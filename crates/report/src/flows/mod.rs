@@ -2,6 +2,7 @@
 
 mod html;
 mod limits;
+mod processes;
 mod terminal;
 mod udp;
 

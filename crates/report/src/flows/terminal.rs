@@ -6,7 +6,7 @@ use weir_text::layout::{Terminal, ellipsis};
 use weir_text::page::{Page, Tone};
 use weir_text::units::{self, Unit};
 
-use super::{PARTS, figures, limits, name, parts, sentences, steps, udp};
+use super::{PARTS, figures, limits, name, parts, processes, sentences, steps, udp};
 
 /// Rows of a table.
 const SHOWN: usize = 10;
@@ -46,6 +46,8 @@ pub fn flows_terminal(recording: &FlowsRecording, to: Terminal) -> String {
     table(&mut page, "UDP flow", &udp::FLOW, rows, to, wide);
     let rows = udp::dns_rows(recording).into_iter().take(SHOWN);
     table(&mut page, "DNS", &udp::DNS, rows, to, wide);
+    let rows = processes::rows(recording).into_iter().take(SHOWN);
+    table(&mut page, "process", &processes::HEADS, rows, to, wide);
     let rows = udp::icmp_rows(recording).into_iter().take(SHOWN);
     table(&mut page, "ICMP errors from", &udp::ICMP, rows, to, wide);
     page.finish()
