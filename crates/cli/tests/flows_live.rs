@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use weir_sys::NetNs;
 use weir_testkit::{PATIENCE, World, until};
@@ -20,7 +21,12 @@ struct Desk {
     socket: PathBuf,
     ends: Vec<(TcpStream, TcpStream)>,
     hosts: [NetNs; 2],
+    /// The third byte of the first host's address: an address that several namespaces have tells nothing of a process.
+    network: u8,
 }
+
+/// The networks of the next desk.
+static NETWORKS: AtomicU8 = AtomicU8::new(0);
 
 impl Desk {
     fn new() -> Option<Desk> {
@@ -29,7 +35,8 @@ impl Desk {
         }
         let world = World::root(WEIR)?;
         let hosts = [(); 2].map(|()| NetNs::create().unwrap());
-        for (ns, link, network) in [(&hosts[0], "in0", 0), (&hosts[1], HOSTILE, 1)] {
+        let first = NETWORKS.fetch_add(2, Ordering::Relaxed);
+        for (ns, link, network) in [(&hosts[0], "in0", first), (&hosts[1], HOSTILE, first + 1)] {
             let path = format!("/proc/{}/fd/{}", std::process::id(), ns.as_fd().as_raw_fd());
             world.sh(&format!(
                 "ip link add '{link}' type veth peer name e0 netns {path}; ip link set '{link}' up; \
@@ -40,10 +47,15 @@ impl Desk {
         }
         world.sh("sysctl -q net.ipv4.conf.all.forwarding=1");
         let socket = world.folder().join("tmux");
-        let desk = Desk { world, socket, ends: Vec::new(), hosts };
+        let desk = Desk { world, socket, ends: Vec::new(), hosts, network: first };
         desk.tmux("new-session -d -s t -x 80 -y 24 'exec sh'");
         desk.tmux("set -g remain-on-exit on");
         Some(desk)
+    }
+
+    /// The address of a host.
+    fn host(&self, n: u8) -> String {
+        format!("198.18.{}.2", self.network + n)
     }
 
     fn tmux(&self, words: &str) -> String {
@@ -81,7 +93,8 @@ impl Desk {
 
     /// A flow through the gateway, which stays open.
     fn connect(&mut self, port: u16) {
-        let listener = self.hosts[1].run(|| TcpListener::bind(("198.18.1.2", port)).unwrap()).unwrap();
+        let server: IpAddr = self.host(1).parse().unwrap();
+        let listener = self.hosts[1].run(|| TcpListener::bind((server, port)).unwrap()).unwrap();
         let to = listener.local_addr().unwrap();
         let mut near = self.hosts[0].run(|| TcpStream::connect(to).unwrap()).unwrap();
         let mut far = listener.accept().unwrap().0;
@@ -135,7 +148,8 @@ fn root_a_terminal_shows_sorts_filters_and_opens_flows() {
     // No port that the kernel draws begins with 7 or 9.
     desk.connect(7);
     desk.connect(9);
-    let screen = desk.sees("198.18.1.0/24");
+    let server = desk.host(1);
+    let screen = desk.sees(&server.replace(".2", ".0/24"));
     println!("{screen}");
     assert!(screen.contains("TCP, UDP through in0,") && screen.contains("from clients"), "{screen}");
     assert!(screen.contains("o0") && !screen.contains("[31m"), "a name is only a name: {screen}");
@@ -152,7 +166,7 @@ fn root_a_terminal_shows_sorts_filters_and_opens_flows() {
     desk.press("Enter");
     let details = desk.sees("the server's side");
     println!("{details}");
-    assert!(details.contains("198.18.1.2:7, by in0") && details.contains("open,"), "{details}");
+    assert!(details.contains(&format!("{server}:7, by in0")) && details.contains("open,"), "{details}");
     desk.press("Escape");
     desk.press("'?'");
     desk.sees("Draw the screen anew");
@@ -161,6 +175,33 @@ fn root_a_terminal_shows_sorts_filters_and_opens_flows() {
     desk.press("Escape");
     desk.press("7");
     desk.sees("no flow that is not tracked had 256 KiB");
+    // Both ends of both flows are sockets of this test, in namespaces that it holds.
+    desk.press("8");
+    let process = format!("(pid {})", std::process::id());
+    let table = desk.sees(&process);
+    println!("{table}");
+    assert!(table.contains("7 rest 8 procs") && table.contains(" rows by bytes"), "{table}");
+    assert!(table.contains("\n process "), "{table}");
+    desk.press("/");
+    desk.write("pid=1x");
+    desk.sees("no row has all words of the filter");
+    desk.press("Escape");
+    desk.sees(&process);
+    desk.press("j");
+    desk.press("Enter");
+    let flows = desk.sees("client > server");
+    assert!(flows.contains("2 rows by bytes, f"), "{flows}");
+    assert!(flows.contains(&format!("{server}:7")) && flows.contains(&format!("{server}:9")), "{flows}");
+    desk.press("j");
+    desk.press("Enter");
+    let details = desk.sees("client process");
+    assert!(details.contains("server process") && details.contains(&process), "{details}");
+    desk.press("Escape");
+    desk.press("Escape");
+    desk.sees("2 rows by bytes");
+    desk.press("'?'");
+    desk.sees("Tab, 1 to 8");
+    desk.press("'?'");
     desk.press("f");
     desk.sees("FROZEN");
     desk.press("q");

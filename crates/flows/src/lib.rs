@@ -15,6 +15,7 @@ mod icmp;
 mod interfaces;
 mod limits;
 mod networks;
+mod processes;
 mod progress;
 mod reading;
 mod render;
@@ -34,6 +35,7 @@ pub use icmp::{IcmpErrors, IcmpMeaning, IcmpReporter};
 pub use interfaces::forwarding;
 pub use limits::{Limiter, Limits};
 pub use networks::{Grouping, Network, masked};
+pub use processes::{ELSEWHERE, LocalEnd, ProcessSum, Processes};
 pub use progress::{FlowProgress, ProgressReader, SideProgress};
 pub use reading::{Flow, FlowState, NotTracked, Reading};
 pub use render::render;
@@ -41,6 +43,7 @@ pub use side::{BusierLimit, RoundTrips, Side, end_of_bucket};
 pub use udp::{Dns, Udp, UdpFlow, UdpKind, UdpSide, UdpState};
 pub use untracked::{Estimate, Untracked, UntrackedFlow, UntrackedNetwork};
 pub use watch::{MOST_FLOWS, Options, Watch};
+pub use weir_netlink::sock_diag::SocketEnds;
 
 /// Structs and constants that the program in the kernel and this driver share.
 #[allow(dead_code, unreachable_pub, reason = "made from the C headers; each side uses its own part")]

@@ -10,6 +10,7 @@ use weir_bpf::Plain;
 use crate::containers::Container;
 use crate::icmp::{IcmpErrors, IcmpReporter};
 use crate::networks::{Network, NetworkSum};
+use crate::processes::{LocalEnd, ProcessSum};
 use crate::shared::{self, WeirFlow};
 use crate::side::{Side, SideSum};
 use crate::table::{ends, has_ended, is};
@@ -67,6 +68,11 @@ pub struct Reading {
     pub icmp_errors: Vec<IcmpReporter>,
     /// Containers, and other network namespaces of this machine, that are ends of these flows, by address.
     pub containers: Vec<Container>,
+    /// Flows in the table by process, of those with the most bytes: the most bytes first. A flow between two processes of this machine
+    /// counts with both.
+    pub processes: Vec<ProcessSum>,
+    /// Why some processes may be missing; null if nothing stood in the way.
+    pub processes_missing: Option<String>,
 }
 
 impl Reading {
@@ -193,6 +199,10 @@ pub struct Flow {
     pub server_interface: Option<String>,
     /// Name of the network that it is summed up with (`--names`); null if it has none.
     pub network_name: Option<String>,
+    /// The client's end, if it is on this machine; null if it is not, or where processes were not looked for.
+    pub client_here: Option<LocalEnd>,
+    /// The server's end, likewise.
+    pub server_here: Option<LocalEnd>,
     /// State.
     pub state: FlowState,
     /// Its SYN was seen.
@@ -239,6 +249,8 @@ impl Flow {
             client_interface: name(0),
             server_interface: name(1),
             network_name: None,
+            client_here: None,
+            server_here: None,
             state,
             seen_from_start: is(flow, shared::WEIR_IS_WHOLE),
             connections: flow.connections,

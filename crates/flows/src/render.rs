@@ -1,5 +1,6 @@
 //! Tables for people.
 
+mod processes;
 mod udp;
 
 use weir_text::escape::line;
@@ -232,7 +233,8 @@ pub fn render(reading: &Reading, terminal: Terminal) -> String {
         let flows: Vec<_> = reading.flows.iter().map(|f| flow_row(f, wide)).collect();
         table(&mut page, &["flow", "bytes", "limit"], flows, width);
         udp::tables(&mut page, reading, width);
-        containers(&mut page, reading, terminal.width());
+        processes::table(&mut page, reading, width);
+        containers(&mut page, reading, width);
         icmp_errors(&mut page, reading);
     }
     untracked(&mut page, reading, terminal.width());

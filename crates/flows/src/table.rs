@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
 
 use weir_bpf::{Map, Mapped, Object, Plain};
+use weir_netlink::Protocol;
 
 use crate::Result;
 use crate::shared::{
@@ -25,6 +26,8 @@ const UDP_IDLE: u64 = 120_000_000_000;
 
 /// A flow of either table.
 pub(crate) trait Tracked: Plain {
+    /// Its protocol.
+    const PROTOCOL: Protocol;
     /// Its slot.
     type Slot: Plain;
     /// The names of its maps: slots, free ones, directions.
@@ -36,6 +39,8 @@ pub(crate) trait Tracked: Plain {
     fn of(slot: &Self::Slot) -> Option<Self>;
     fn ends(&self) -> &[WeirEnds; 2];
     fn state(&self) -> u32;
+    /// Bytes of the client, and of the server.
+    fn side_bytes(&self) -> [u64; 2];
     /// Its number in the draw of the sample.
     fn draw(&self) -> u32;
     /// Whether it leaves the table. `now` is CLOCK_MONOTONIC, ns.
@@ -43,6 +48,7 @@ pub(crate) trait Tracked: Plain {
 }
 
 impl Tracked for WeirFlow {
+    const PROTOCOL: Protocol = Protocol::Tcp;
     type Slot = WeirSlot;
     const MAPS: [&'static str; 3] = ["slots", "vacant", "directions"];
     const OPENING: usize = 0;
@@ -57,6 +63,10 @@ impl Tracked for WeirFlow {
 
     fn state(&self) -> u32 {
         self.state
+    }
+
+    fn side_bytes(&self) -> [u64; 2] {
+        [self.sides[0].bytes, self.sides[1].bytes]
     }
 
     fn draw(&self) -> u32 {
@@ -76,6 +86,7 @@ impl Tracked for WeirFlow {
 }
 
 impl Tracked for WeirUdpFlow {
+    const PROTOCOL: Protocol = Protocol::Udp;
     type Slot = WeirUdpSlot;
     const MAPS: [&'static str; 3] = ["udp_slots", "udp_vacant", "udp_directions"];
     const OPENING: usize = 1;
@@ -90,6 +101,10 @@ impl Tracked for WeirUdpFlow {
 
     fn state(&self) -> u32 {
         self.state
+    }
+
+    fn side_bytes(&self) -> [u64; 2] {
+        [self.sides[0].bytes, self.sides[1].bytes]
     }
 
     fn draw(&self) -> u32 {

@@ -8,6 +8,7 @@ use serde::Serialize;
 use weir_bpf::Plain;
 
 use crate::icmp::IcmpErrors;
+use crate::processes::LocalEnd;
 use crate::shared::{self, WeirDns, WeirUdpFlow, WeirUdpSide};
 use crate::side::{RoundTrips, Trips};
 use crate::table::{ends, is};
@@ -64,6 +65,10 @@ pub struct UdpFlow {
     pub server_interface: Option<String>,
     /// Name of the network that it is summed up with (`--names`); null if it has none.
     pub network_name: Option<String>,
+    /// The client's end, if it is on this machine; null if it is not, or where processes were not looked for.
+    pub client_here: Option<LocalEnd>,
+    /// The server's end, likewise.
+    pub server_here: Option<LocalEnd>,
     /// Content.
     pub kind: UdpKind,
     /// State.
@@ -339,6 +344,8 @@ impl UdpFlow {
             client_interface: name(0),
             server_interface: name(1),
             network_name: None,
+            client_here: None,
+            server_here: None,
             kind,
             state,
             age_seconds: seconds(flow.born),

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use rustix::io::Errno;
 use weir_bpf::{Attached, Direction, Loader, Object, ProgramFd, attach_tcx_first, require_tcx};
 use weir_netlink::Link;
+use weir_netlink::sock_diag::SocketEnds;
 use weir_sys::clock::now_ns;
 use weir_text::order;
 
@@ -16,6 +17,7 @@ use crate::budget::Budget;
 use crate::counts::FlowCounts;
 use crate::icmp::IcmpReporter;
 use crate::networks::{Grouping, Key, NetworkSum};
+use crate::processes::{Known, Processes, Sums};
 use crate::progress::ProgressReader;
 use crate::reading::{Flow, NotTracked, Reading};
 use crate::shared::{WeirConfig, WeirFlow, WeirUdpFlow};
@@ -74,6 +76,9 @@ pub struct Watch {
     /// Addresses of the namespace.
     own: BTreeSet<IpAddr>,
     containers: BTreeMap<IpAddr, String>,
+    /// None where nothing looks for them.
+    processes: Option<Processes>,
+    sockets: BTreeSet<SocketEnds>,
     began: u64,
     attached: BTreeMap<u32, Attached>,
     object: Object,
@@ -157,6 +162,8 @@ impl Watch {
             past_udp_flows: 0,
             own,
             containers: BTreeMap::new(),
+            processes: None,
+            sockets: BTreeSet::new(),
             began: now_ns(),
             attached,
             object,
@@ -192,6 +199,16 @@ impl Watch {
     /// From now on, these containers are named where they are ends of flows.
     pub fn name_containers(&mut self, names: BTreeMap<IpAddr, String>) {
         self.containers = names;
+    }
+
+    /// From now on, these processes are named where they are ends of flows, and [`Watch::sockets`] has the sockets to look for.
+    pub fn name_processes(&mut self, processes: Processes) {
+        self.processes = Some(processes);
+    }
+
+    /// The sockets at the ends of the flows of the latest reading: of the 4096 flows of TCP with the most bytes, and as many of UDP.
+    pub fn sockets(&self) -> &BTreeSet<SocketEnds> {
+        &self.sockets
     }
 
     /// The program that sees every packet, e.g. to ask for its cost.
@@ -244,8 +261,8 @@ impl Watch {
         sums.values().for_each(|sum| all.merge(sum));
         let mut sums: Vec<(Key, NetworkSum)> = sums.into_iter().collect();
         order::by_key(&mut sums, |(_, sum)| Reverse(sum.bytes()));
-        order::by_key(&mut contents.tcp.all, |flow| Reverse(flow.sides[0].bytes + flow.sides[1].bytes));
-        order::by_key(&mut contents.udp.all, |flow| Reverse(flow.sides[0].bytes + flow.sides[1].bytes));
+        order::by_key(&mut contents.tcp.all, |flow| Reverse(flow.side_bytes().iter().sum::<u64>()));
+        order::by_key(&mut contents.udp.all, |flow| Reverse(flow.side_bytes().iter().sum::<u64>()));
         let shown = contents.tcp.all.iter().take(flows);
         let shown_udp = contents.udp.all.iter().take(flows);
         let [capacity, udp_capacity] = self.table.capacity();
@@ -281,11 +298,30 @@ impl Watch {
                     ..UdpFlow::of(flow, &self.interfaces, &self.own, time)
                 })
                 .collect(),
-            containers: Vec::new(),
+            ..Reading::default()
         };
-        reading.containers = containers::among(&self.containers, reading.ends());
+        self.name_ends(&mut reading, &contents, flows);
         self.retire(&contents, time);
         Ok(reading)
+    }
+
+    /// Fills in the containers and processes at the ends of flows, and at most so many sums by process.
+    fn name_ends(&mut self, reading: &mut Reading, contents: &Contents, most: usize) {
+        reading.containers = containers::among(&self.containers, reading.ends());
+        let Some(processes) = &self.processes else { return };
+        let known = Known { processes, own: &self.own, containers: &self.containers };
+        for (flow, raw) in reading.flows.iter_mut().zip(&contents.tcp.all) {
+            [flow.client_here, flow.server_here] = known.ends(raw);
+        }
+        for (flow, raw) in reading.udp_flows.iter_mut().zip(&contents.udp.all) {
+            [flow.client_here, flow.server_here] = known.ends(raw);
+        }
+        let mut sums = Sums::default();
+        sums.add(&contents.tcp.all, &known);
+        sums.add(&contents.udp.all, &known);
+        (reading.processes, self.sockets) = sums.report();
+        reading.processes.truncate(most);
+        reading.processes_missing = processes.missing.clone();
     }
 
     /// Counters of all TCP flows in the table as they are, and what was not tracked. Cheaper than [`Watch::read`], which makes intervals; flows

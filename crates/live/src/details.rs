@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use ratatui_core::style::Style;
-use weir_flows::{Fraction, IcmpErrors, Limiter, Limits, Side, end_of_bucket};
+use weir_flows::{Fraction, IcmpErrors, Limiter, Limits, LocalEnd, Side, end_of_bucket};
 use weir_text::escape::line;
 use weir_text::units::{self, Unit};
 
@@ -35,6 +35,7 @@ pub(crate) fn lines(view: &View, wanted: &Ends, width: usize) -> Vec<Text> {
     let names = [&flow.client_interface, &flow.server_interface, &flow.network_name];
     let mut lines = tuples(title, state, ends(flow), outside, names, &flow.icmp_errors);
     lines.extend(containers(view, [Some(flow.client), Some(flow.server), flow.server_inside]));
+    lines.extend(processes([&flow.client_here, &flow.server_here]));
     lines.extend(sides(&flow.client_side, &flow.server_side));
     if let Some(past) = view.history.flow(wanted) {
         lines.extend(over_time(past, width));
@@ -89,6 +90,15 @@ pub(crate) fn containers(view: &View, ends: [Option<SocketAddr>; 3]) -> Vec<Text
         Some(Text::plain(format!("{:<18}{address} is {}", "container", line(name))))
     };
     addresses.into_iter().filter_map(row).collect()
+}
+
+/// The processes at the ends of a flow, as far as these are on this machine.
+pub(crate) fn processes(ends: [&Option<LocalEnd>; 2]) -> Vec<Text> {
+    let row = |(end, who): (&Option<LocalEnd>, &str)| {
+        let text = line(&end.as_ref()?.words());
+        Some(Text::plain(format!("{:<18}{text}", format!("{who} process"))))
+    };
+    ends.into_iter().zip(["client", "server"]).filter_map(row).collect()
 }
 
 /// A counter of a side.

@@ -8,6 +8,7 @@ use weir_text::units;
 
 use crate::history::Past;
 use crate::paint::{Text, bad, bold, faint, put, rate, sparkline, warning};
+use crate::rows::Tab;
 use crate::view::{Page, View};
 use crate::{details, help, table, udp_details};
 
@@ -128,6 +129,10 @@ fn status(view: &View, buffer: &mut Buffer, area: Rect) {
         _ if not.too_many_opening > 0 => {
             let packets = units::count(not.too_many_opening);
             (format!("{packets} first packets of flows not tracked: too many await an answer"), warning())
+        }
+        _ if view.tab == Tab::Processes && view.reading.processes_missing.is_some() => {
+            let why = view.reading.processes_missing.as_deref().unwrap_or_default();
+            (line(why), warning())
         }
         (None, Some((text, false))) => (text.clone(), faint()),
         (None, None) => return,

@@ -3,11 +3,11 @@
 use crate::paint::Text;
 
 const KEYS: [(&str, &str); 12] = [
-    ("Tab, 1 to 7", "Networks, inside hosts, TCP, UDP, DNS, ICMP errors, and the rest"),
+    ("Tab, 1 to 8", "Networks, inside hosts, TCP, UDP, DNS, ICMP, the rest, processes"),
     ("j k, arrows", "Select a row; also Page up, Page down, Home (g), End (G)"),
-    ("Enter", "Show the flows of a network or host, or the details of a flow"),
+    ("Enter", "Show the flows of a network, host or process; details of a flow"),
     ("Esc", "Go back; in the table remove the filter"),
-    ("/", "Filter by address, port, state, limit, interface, 10.0.0.0/8"),
+    ("/", "Filter by address, port, state, limit, name, 10.0.0.0/8, pid=7"),
     ("s S", "Sort by the next, or the previous, column"),
     ("r", "Reverse the order"),
     ("f, Space", "Freeze the view, or go on"),
@@ -17,7 +17,7 @@ const KEYS: [(&str, &str); 12] = [
     ("", ""),
 ];
 
-const WORDS: [(&str, &str); 15] = [
+const WORDS: [(&str, &str); 16] = [
     ("rate", "Bits of both directions in the last second"),
     ("RTT c, RTT s", "Smallest round trip between here and the client, the server"),
     ("loss c, loss s", "Share of segments lost between here and that side, both ways"),
@@ -32,6 +32,7 @@ const WORDS: [(&str, &str); 15] = [
     ("half, 95 %", "Within this time came that share of the answers of DNS"),
     ("no answer", "Queries without an answer for 5 s"),
     ("rest", "Flows that are not tracked: one packet of each 64 KiB is noted"),
+    ("process", "One of this host or its containers, with its TCP and UDP flows"),
     ("sort by loss", "By the lower end of the interval: 1 lost of 2 is not the worst"),
 ];
 

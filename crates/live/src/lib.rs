@@ -1,5 +1,5 @@
-//! `weir flows` on a terminal: totals with sparklines, tables by network, inside host and flow that sort, filter and freeze, and the
-//! details of one flow.
+//! `weir flows` on a terminal: totals with sparklines, tables by network, inside host, flow and process that sort, filter and freeze,
+//! and the details of one flow.
 //!
 //! [`View`] is what is shown and how keys change it, without a terminal. [`Screen`] is the terminal: it is taken raw, on its second
 //! screen, and given back in every ending that a process can see.
@@ -17,6 +17,7 @@ mod order;
 mod paint;
 #[cfg(test)]
 mod picture_tests;
+mod processes;
 mod rows;
 mod screen;
 mod table;

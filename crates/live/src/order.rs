@@ -49,7 +49,7 @@ impl Sort {
     /// The orders of a table; the first one is the usual one.
     pub(crate) fn of(tab: Tab) -> &'static [Sort] {
         match tab {
-            Tab::Networks | Tab::Hosts | Tab::Flows => &Sort::OF_TCP,
+            Tab::Networks | Tab::Hosts | Tab::Flows | Tab::Processes => &Sort::OF_TCP,
             Tab::Udp => &Sort::OF_UDP,
             Tab::Dns => &Sort::OF_DNS,
             Tab::Icmp => &Sort::OF_ICMP,

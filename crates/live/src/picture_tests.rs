@@ -1,5 +1,7 @@
 //! Pictures at the sizes of real terminals.
 
+mod processes;
+
 use ratatui_core::backend::TestBackend;
 use ratatui_core::terminal::Terminal;
 use weir_flows::{
@@ -88,7 +90,11 @@ fn a_terminal_of_80_columns_shows_totals_a_table_and_keys() {
         "{}",
         lines[3]
     );
-    assert!(lines[4].contains(" 3 flows  4 UDP  5 DNS  6 ICMP  7 rest  200 rows by rate"), "{}", lines[4]);
+    assert!(
+        lines[4].contains(" 1 nets 2 hosts 3 flows 4 UDP 5 DNS 6 ICMP 7 rest 8 procs  200 rows by rate"),
+        "{}",
+        lines[4]
+    );
     let words: Vec<&str> = lines[5].split_whitespace().collect();
     assert_eq!(words, ["client", ">", "server", "rate▼", "RTT", "c", "RTT", "s", "loss", "c", "loss", "s"]);
     // The busiest flow is first: of 40,000 segments at the server 107 were lost, of those at the client none.

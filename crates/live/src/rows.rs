@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use weir_flows::{
-    BusierLimit, Estimate, Flow, FlowState, Fraction, IcmpReporter, Limits, Network, Reading, Side, UdpFlow,
-    UdpKind, UntrackedFlow,
+    BusierLimit, Estimate, Flow, FlowState, Fraction, IcmpReporter, Limits, LocalEnd, Network, Reading, Side,
+    UdpFlow, UdpKind, UntrackedFlow,
 };
 use weir_text::escape::line;
 
 use crate::history::{Direction, Ends, History, Past, direction, ends};
+use crate::processes::{self, Owner};
 use crate::udp;
 
 weir_text::listed! {
@@ -30,6 +31,8 @@ weir_text::listed! {
         Icmp = "ICMP",
         /// Flows that are not tracked, by direction.
         Untracked = "rest",
+        /// By process of this machine.
+        Processes = "processes",
     }
 }
 
@@ -43,6 +46,7 @@ pub(crate) enum Of {
     /// Sender, type, code.
     Icmp(IpAddr, u8, u8),
     Untracked(Direction),
+    Process(Owner),
 }
 
 /// A row.
@@ -70,6 +74,8 @@ pub(crate) struct Row {
     /// The text that a filter looks at, in small letters, and the addresses.
     pub(crate) searched: String,
     pub(crate) addresses: Vec<IpAddr>,
+    /// Numbers of the processes at its ends.
+    pub(crate) pids: Vec<u32>,
 }
 
 impl Row {
@@ -90,15 +96,18 @@ impl Row {
             untracked: None,
             searched: String::new(),
             addresses: Vec::new(),
+            pids: Vec::new(),
         }
     }
 
-    /// A filter finds the row of a flow by its ends, the words for its state, and the names of its interfaces, network and containers.
+    /// A filter finds the row of a flow by its ends, the words for its state, and the names of its interfaces, network, containers and
+    /// processes.
     fn found_by(
         self,
         sockets: [Option<SocketAddr>; 4],
         words: &str,
         names: [&Option<String>; 3],
+        processes: [&Option<LocalEnd>; 2],
         reading: &Reading,
     ) -> Self {
         let sockets = || sockets.iter().flatten();
@@ -107,16 +116,23 @@ impl Row {
         let containers = sockets().filter_map(|socket| reading.container(socket.ip()));
         searched.extend(containers.map(|name| line(name).to_lowercase()));
         searched.extend(names.into_iter().flatten().map(|name| line(name).to_lowercase()));
+        let (processes, pids) = processes::searched(processes);
+        searched.push(processes);
         let addresses = sockets().map(|socket| socket.ip()).collect();
-        Row { searched: searched.join(" "), addresses, ..self }
+        Row { searched: searched.join(" "), addresses, pids, ..self }
     }
 
     /// The row with its limit, by whose word a filter finds it, too.
-    fn limited(mut self, limit: BusierLimit) -> Self {
-        if let Some(by) = limit.limits.by {
+    fn limited(self, limit: BusierLimit) -> Self {
+        Row { limit: Some(limit), ..self }.found_by_limit()
+    }
+
+    /// A filter finds it by the word for its limit, too.
+    pub(crate) fn found_by_limit(mut self) -> Self {
+        if let Some(by) = self.limit.and_then(|limit| limit.limits.by) {
             self.searched = format!("{} {}", self.searched, by.words());
         }
-        Row { limit: Some(limit), ..self }
+        self
     }
 
     /// Lost between here and the client, or the server, in both directions.
@@ -168,7 +184,7 @@ pub(crate) fn flow_row(flow: &Flow, reading: &Reading, history: &History) -> Row
         lost: parts(client, server).map(|part| *part),
         ..Row::new(Of::Flow(ends(flow)), format!("{} > {}", flow.client, flow.server))
     }
-    .found_by(sockets, flow.state_words(), names, reading)
+    .found_by(sockets, flow.state_words(), names, [&flow.client_here, &flow.server_here], reading)
     .limited(BusierLimit::of(client, server))
 }
 
@@ -178,24 +194,34 @@ fn host_name(host: IpAddr, reading: &Reading) -> String {
 }
 
 fn host_row(host: IpAddr, flows: &[&Flow], reading: &Reading, history: &History) -> Row {
+    let name = host_name(host, reading);
+    Row {
+        searched: name.to_lowercase(),
+        addresses: vec![host],
+        ..sum_row(Of::Host(host), name, flows, &[], history)
+    }
+    .found_by_limit()
+}
+
+/// The sums of flows; round trips, losses and limits are of TCP alone.
+pub(crate) fn sum_row(of: Of, name: String, flows: &[&Flow], udp: &[&UdpFlow], history: &History) -> Row {
     let rtt = |side: fn(&Flow) -> &Side| flows.iter().filter_map(|f| side(f).round_trips.smallest_ns).min();
     let part = |n: usize| Fraction::sum(flows.iter().map(|f| parts(&f.client_side, &f.server_side)[n]));
-    let bps = |flow: &&Flow| history.flow(&ends(flow)).map_or(0.0, Past::bps);
+    let bps = |past: Option<&Past>| past.map_or(0.0, Past::bps);
     let sum = |side: fn(&Flow) -> &Side| {
         let bytes = flows.iter().map(|f| side(f).bytes).sum();
         (bytes, Limits::sum(flows.iter().map(|f| &side(f).limits)))
     };
+    let udp_bps = udp.iter().map(|flow| bps(history.udp(&(flow.client, flow.server))));
     Row {
-        flows: flows.len() as u64,
-        bytes: flows.iter().map(|flow| flow.bytes()).sum(),
-        bps: flows.iter().map(bps).sum(),
+        flows: (flows.len() + udp.len()) as u64,
+        bytes: flows.iter().map(|f| f.bytes()).chain(udp.iter().map(|f| f.bytes())).sum(),
+        bps: flows.iter().map(|flow| bps(history.flow(&ends(flow)))).chain(udp_bps).sum(),
         rtt: [rtt(|flow| &flow.client_side), rtt(|flow| &flow.server_side)],
         lost: [part(0), part(1), part(2), part(3)],
-        searched: host_name(host, reading).to_lowercase(),
-        addresses: vec![host],
-        ..Row::new(Of::Host(host), host_name(host, reading))
+        limit: Some(BusierLimit::of_sums([sum(|flow| &flow.client_side), sum(|flow| &flow.server_side)])),
+        ..Row::new(of, name)
     }
-    .limited(BusierLimit::of_sums([sum(|flow| &flow.client_side), sum(|flow| &flow.server_side)]))
 }
 
 fn udp_row(flow: &UdpFlow, reading: &Reading, history: &History) -> Row {
@@ -210,7 +236,7 @@ fn udp_row(flow: &UdpFlow, reading: &Reading, history: &History) -> Row {
         udp: Some(flow.clone()),
         ..Row::new(Of::Udp(ends), udp::name(flow))
     }
-    .found_by(sockets, &words, names, reading)
+    .found_by(sockets, &words, names, [&flow.client_here, &flow.server_here], reading)
 }
 
 fn icmp_row(one: &IcmpReporter) -> Row {
@@ -247,6 +273,7 @@ pub(crate) fn rows(tab: Tab, reading: &Reading, history: &History) -> Vec<Row> {
             }
             hosts.into_iter().map(|(host, flows)| host_row(host, &flows, reading, history)).collect()
         }
+        Tab::Processes => processes::rows(reading, history),
         Tab::Icmp => reading.icmp_errors.iter().map(icmp_row).collect(),
         Tab::Untracked => reading.untracked.flows.iter().map(|flow| untracked_row(flow, history)).collect(),
         Tab::Udp | Tab::Dns => {
@@ -257,7 +284,8 @@ pub(crate) fn rows(tab: Tab, reading: &Reading, history: &History) -> Vec<Row> {
     }
 }
 
-/// Words that must all be in a row; a prefix such as `198.51.100.0/24` must hold one of its addresses.
+/// Words that must all be in a row; a prefix such as `198.51.100.0/24` must hold one of its addresses, and `pid=7` is one of its
+/// processes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Filter {
     pub(crate) text: String,
@@ -265,9 +293,10 @@ pub(crate) struct Filter {
 
 impl Filter {
     pub(crate) fn leaves(&self, row: &Row) -> bool {
-        self.text.split_whitespace().all(|word| match prefix(word) {
-            Some((network, length)) => row.addresses.iter().any(|a| is_within(*a, network, length)),
-            None => row.searched.contains(&word.to_lowercase()),
+        self.text.split_whitespace().all(|word| match (prefix(word), word.strip_prefix("pid=")) {
+            (Some((network, length)), _) => row.addresses.iter().any(|a| is_within(*a, network, length)),
+            (None, Some(pid)) => pid.parse().is_ok_and(|pid| row.pids.contains(&pid)),
+            (None, None) => row.searched.contains(&word.to_lowercase()),
         })
     }
 }

@@ -19,7 +19,7 @@ use crate::view::View;
 const WITH_LIMIT: u16 = 80;
 const WITH_PARTS: u16 = 100;
 const WITH_SUMS: u16 = 132;
-/// The names of flows have two ends: each of these widths is so much greater.
+/// The names of flows have two ends, those of processes a number and a container: each of these widths is so much greater.
 const FOR_NAME: u16 = 8;
 
 /// Loss beyond any doubt from which on it stands out: the lower end of the interval.
@@ -53,7 +53,7 @@ const LIMIT: Column = column("limit", 7, Sort::Limit, |row| plain(short_limit(ro
 const LIMIT_SHARE: Column = column("limit", 20, Sort::Limit, |row| plain(limit(row)));
 
 fn columns(tab: Tab, width: u16) -> &'static [Column] {
-    let for_name = if tab == Tab::Flows { FOR_NAME } else { 0 };
+    let for_name = if matches!(tab, Tab::Flows | Tab::Processes) { FOR_NAME } else { 0 };
     match width.saturating_sub(for_name) {
         _ if tab == Tab::Udp => udp_columns(width >= WITH_PARTS),
         _ if tab == Tab::Icmp => &[MEANING, MTU, ERRORS],
@@ -231,7 +231,7 @@ pub(crate) fn draw(view: &mut View, buffer: &mut Buffer, area: Rect) {
     if view.rows.is_empty() {
         let text = match view.filter.text.is_empty() {
             true => match view.tab {
-                Tab::Networks => "no packet of TCP or UDP has passed".to_owned(),
+                Tab::Networks | Tab::Processes => "no packet of TCP or UDP has passed".to_owned(),
                 Tab::Hosts | Tab::Flows => "no TCP packet has passed".to_owned(),
                 Tab::Icmp => "no ICMP error about a tracked flow has passed".to_owned(),
                 Tab::Untracked => "no flow that is not tracked had 256 KiB or more".to_owned(),
@@ -269,14 +269,24 @@ fn right(buffer: &mut Buffer, area: Rect, (x, y): (u16, u16), width: u16, text: 
     put(buffer, area, (x + width.saturating_sub(taken), y), &text, style);
 }
 
-/// `1 networks  2 hosts  3 flows`, the order, the filter and the number of rows.
+/// Name of a table; on a narrow terminal the order has no room beside the long ones.
+fn tab_name(tab: Tab, width: u16) -> &'static str {
+    match tab {
+        Tab::Networks if width < WITH_PARTS => "nets",
+        Tab::Processes if width < WITH_PARTS => "procs",
+        _ => tab.words(),
+    }
+}
+
+/// `1 networks 2 hosts 3 flows`, the order, the filter and the number of rows.
 fn tabs(view: &View, buffer: &mut Buffer, area: Rect) {
     let mut x = 1;
     for (n, tab) in Tab::ALL.into_iter().enumerate() {
-        let text = format!(" {} {} ", n + 1, tab.words());
+        let text = format!(" {} {} ", n + 1, tab_name(tab, area.width));
         let style = if tab == view.tab { bold().add_modifier(Modifier::REVERSED) } else { Style::new() };
         put(buffer, area, (x, area.y), &text, style);
-        x += text.len() as u16;
+        // Two names share the space between them.
+        x += text.len() as u16 - 1;
     }
     let order = if view.reverse { ", reversed" } else { "" };
     let number = units::count(view.rows.len() as u64);
@@ -286,6 +296,10 @@ fn tabs(view: &View, buffer: &mut Buffer, area: Rect) {
         Tab::Udp | Tab::Dns => (reading.udp_flows.len() as u64, reading.udp_flows_now),
         Tab::Icmp | Tab::Untracked => (0, 0),
         Tab::Networks | Tab::Hosts | Tab::Flows => (reading.flows.len() as u64, reading.flows_now),
+        Tab::Processes => {
+            let shown = reading.flows.len() + reading.udp_flows.len();
+            (shown as u64, reading.flows_now + reading.udp_flows_now)
+        }
     };
     if view.tab != Tab::Networks && all > shown {
         text.push_str(&format!(", of the {} flows with most bytes", units::count(shown)));
@@ -296,7 +310,7 @@ fn tabs(view: &View, buffer: &mut Buffer, area: Rect) {
     if !view.filter.text.is_empty() {
         text.push_str(&format!(", filter: {}", weir_text::escape::line(&view.filter.text)));
     }
-    put(buffer, area, (x, area.y), &text, faint());
+    put(buffer, area, (x + 1, area.y), &text, faint());
 }
 
 fn head(view: &View, buffer: &mut Buffer, area: Rect, columns: &[Column], room: u16) {
@@ -306,6 +320,7 @@ fn head(view: &View, buffer: &mut Buffer, area: Rect, columns: &[Column], room: 
         Tab::Hosts => "inside host",
         Tab::Flows | Tab::Udp | Tab::Dns => "client > server",
         Tab::Icmp => "sender",
+        Tab::Processes => "process",
         Tab::Untracked => "source > destination",
     };
     let marked = |title: &str, sort: Sort| match (sort == view.sort, view.reverse) {

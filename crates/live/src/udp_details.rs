@@ -4,7 +4,7 @@ use ratatui_core::style::Style;
 use weir_flows::{Dns, UdpSide};
 use weir_text::units;
 
-use crate::details::{containers, gone, histogram, over_time, tuples};
+use crate::details::{containers, gone, histogram, over_time, processes, tuples};
 use crate::history::Ends;
 use crate::paint::{Text, rate, time};
 use crate::udp::{failures, name, seconds};
@@ -27,6 +27,7 @@ pub(crate) fn lines(view: &View, wanted: &Ends, width: usize) -> Vec<Text> {
     let names = [&flow.client_interface, &flow.server_interface, &flow.network_name];
     let mut lines = tuples(name(flow), state, (flow.client, flow.server), outside, names, &flow.icmp_errors);
     lines.extend(containers(view, [Some(flow.client), Some(flow.server), flow.server_inside]));
+    lines.extend(processes([&flow.client_here, &flow.server_here]));
     for (side, who) in [(&flow.client_side, "client sent"), (&flow.server_side, "server sent")] {
         lines.push(Text::plain(format!("{who:<18}{}", sent(side, flow.age_seconds))));
     }

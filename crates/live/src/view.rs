@@ -1,6 +1,6 @@
 //! The state of the view, and how keys change it. Knows no terminal.
 
-use weir_flows::{Flow, Reading, UdpFlow};
+use weir_flows::{Flow, LocalEnd, Reading, UdpFlow};
 
 use crate::history::{Ends, History, ends};
 use crate::key::Key;
@@ -137,6 +137,7 @@ impl View {
             Key::Char('5') => self.show(Tab::Dns),
             Key::Char('6') => self.show(Tab::Icmp),
             Key::Char('7') => self.show(Tab::Untracked),
+            Key::Char('8') => self.show(Tab::Processes),
             Key::Char('/') => self.writing = true,
             Key::Char('s') => self.order(self.sort.next(self.tab, false), false),
             Key::Char('S') => self.order(self.sort.next(self.tab, true), false),
@@ -206,7 +207,7 @@ impl View {
         self.arrange();
     }
 
-    /// The details of a flow, or the flows of a host or a network.
+    /// The details of a flow, or the flows of a host, a network or a process.
     fn enter(&mut self) {
         match self.selected_row().map(|at| self.rows[at].of.clone()) {
             Some(Of::Flow(flow)) => {
@@ -217,15 +218,25 @@ impl View {
                 self.page = Page::UdpDetails(flow);
                 self.top = 0;
             }
-            Some(Of::Host(host)) => self.only(format!("{host}/{}", if host.is_ipv4() { 32 } else { 128 })),
-            Some(Of::Network(Some(network))) => self.only(network),
-            Some(Of::Network(None) | Of::Icmp(..) | Of::Untracked(_)) | None => {}
+            Some(Of::Host(host)) => {
+                self.only(format!("{host}/{}", if host.is_ipv4() { 32 } else { 128 }), Tab::Flows);
+            }
+            Some(Of::Network(Some(network))) => self.only(network, Tab::Flows),
+            Some(Of::Process(Some((LocalEnd { pid: Some(pid), .. }, _)))) => self.enter_process(pid),
+            Some(Of::Network(None) | Of::Icmp(..) | Of::Untracked(_) | Of::Process(_)) | None => {}
         }
     }
 
-    fn only(&mut self, filter: String) {
+    /// The flows of a process: those of TCP, or of UDP if it has no others.
+    fn enter_process(&mut self, pid: u32) {
+        let has = |end: &Option<LocalEnd>| end.as_ref().is_some_and(|end| end.pid == Some(pid));
+        let by_tcp = self.reading.flows.iter().any(|flow| has(&flow.client_here) || has(&flow.server_here));
+        self.only(format!("pid={pid}"), if by_tcp { Tab::Flows } else { Tab::Udp });
+    }
+
+    fn only(&mut self, filter: String, tab: Tab) {
         self.filter = Filter { text: filter };
-        self.show(Tab::Flows);
+        self.show(tab);
     }
 
     /// The place in a list of so many lines after a key that moves by lines or pages; `None` for other keys.

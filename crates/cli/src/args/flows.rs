@@ -93,7 +93,7 @@ pub(crate) struct FlowsArgs {
     /// Print once at the end, instead of every second
     #[arg(long)]
     pub(crate) once: bool,
-    /// Number of networks, and of flows, that are printed or recorded
+    /// Number of networks, flows, and processes, of each, that are printed or recorded
     #[arg(long, default_value_t = 20, value_name = "N")]
     pub(crate) top: usize,
     /// Record to this new file, a line of JSON per second; `weir report FILE` shows it

@@ -1,6 +1,6 @@
 //! `weir flows`.
 
-mod containers;
+mod local;
 mod recording;
 
 use std::io::{self, IsTerminal};
@@ -14,7 +14,7 @@ use weir_live::{View as LiveView, Wake};
 use weir_prefix::Names;
 use weir_sys::Stop;
 
-use self::containers::Containers;
+use self::local::Local;
 use self::recording::Recording;
 use super::allow::list_file;
 use super::conntrack::{namespace, refused};
@@ -69,18 +69,18 @@ struct View {
     place: String,
 }
 
-/// The watch, and the names of the containers that it meets.
+/// The watch, and the containers and processes that it meets.
 struct Watched {
     watch: Watch,
-    containers: Containers,
+    local: Local,
 }
 
 impl Watched {
     fn read(&mut self, networks: usize, flows: usize) -> Result<Reading, Failure> {
-        if let Some(names) = self.containers.latest() {
-            self.watch.name_containers(names);
-        }
-        self.watch.read_top(networks, flows).map_err(failed)
+        self.local.tell(&mut self.watch);
+        let reading = self.watch.read_top(networks, flows).map_err(failed)?;
+        self.local.ask(&self.watch);
+        Ok(reading)
     }
 }
 
@@ -115,9 +115,9 @@ impl View {
 
     fn watch(&self, stop: &Stop) -> CommandResult {
         let args = &self.args;
-        let watch = Watch::start(options(&args.tracking)?).map_err(failed)?;
+        let mut watch = Watch::start(options(&args.tracking)?).map_err(failed)?;
         talk::step(|| format!("watches {}", watch.interfaces().join(", ")));
-        let mut watch = Watched { watch, containers: Containers::begin() };
+        let mut watch = Watched { local: Local::begin(&mut watch), watch };
         let mut recording = args.save.as_deref().map(Recording::begin).transpose()?;
         let end = args.window.or(args.once.then_some(ONCE)).map(|time| Instant::now() + time);
         if args.once {
@@ -144,6 +144,7 @@ impl View {
         kept.flows.truncate(self.args.top);
         kept.udp_flows.truncate(self.args.top);
         kept.icmp_errors.truncate(self.args.top);
+        kept.processes.truncate(self.args.top);
         recording.add(&line(&self.document(&kept))?);
         Ok(())
     }

@@ -54,7 +54,7 @@ pub(crate) mod names {
     }
 }
 
-pub use namespaces::{Found, containers};
+pub use namespaces::{Found, LocalSockets, Looked};
 
 /// Which namespaces are looked at.
 #[derive(Debug, Clone, Default)]

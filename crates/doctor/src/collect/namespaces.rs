@@ -3,8 +3,8 @@
 //! The kernel has no list of namespaces: one exists as long as a process runs in it, a name is bound to it, or a process holds a
 //! descriptor. The search covers these in this order.
 
-mod addresses;
 mod containers;
+mod local;
 mod mounts;
 mod processes;
 #[cfg(test)]
@@ -17,9 +17,10 @@ use weir_sys::{Error, NetNs, ProcRoot, Result};
 use weir_text::order;
 
 use super::Scope;
-pub use addresses::containers;
 use containers::Containers;
 use mounts::Mounts;
+
+pub use local::{LocalSockets, Looked};
 
 /// A namespace to look at.
 #[derive(Debug, Clone)]
@@ -32,6 +33,8 @@ pub struct Found {
     pub own: bool,
     /// The way in; `None` where one is in already, or where `shut` says why there is none.
     pub handle: Option<NetNs>,
+    /// The path by which it was opened.
+    pub path: Option<PathBuf>,
     /// Why it cannot be entered.
     pub shut: Option<String>,
 }
@@ -68,13 +71,14 @@ pub(super) fn find(root: &ProcRoot, scope: &Scope) -> Result<Vec<Found>> {
     let host = processes::host(root);
     let of_own = || {
         let name = if host == Some(own) { "host" } else { "this namespace" };
-        Found { id: own, name: name.into(), own: true, handle: None, shut: None }
+        Found { id: own, name: name.into(), own: true, handle: None, path: None, shut: None }
     };
     match scope {
         Scope::These(given) => {
             let found = |(name, handle): &(String, NetNs)| {
                 let id = handle.inode()?;
-                Ok(Found { id, name: name.clone(), own: id == own, handle: Some(handle.clone()), shut: None })
+                let (name, own, handle) = (name.clone(), id == own, Some(handle.clone()));
+                Ok(Found { id, name, own, handle, path: None, shut: None })
             };
             given.iter().map(found).collect()
         }
@@ -167,7 +171,7 @@ fn open(root: &ProcRoot, id: u64, name: String, traces: &Traces) -> Found {
     for path in pids.take(4).chain(names).chain(held) {
         match NetNs::open(&path).and_then(|handle| Ok((handle.inode()?, handle))) {
             Ok((inode, handle)) if inode == id => {
-                return Found { id, name, own: false, handle: Some(handle), shut: None };
+                return Found { id, name, own: false, handle: Some(handle), path: Some(path), shut: None };
             }
             // The process has ended, and its number is another's.
             Ok(_) => {}
@@ -175,5 +179,5 @@ fn open(root: &ProcRoot, id: u64, name: String, traces: &Traces) -> Found {
         }
     }
     let shut = why.unwrap_or_else(|| "it is gone".into());
-    Found { id, name, own: false, handle: None, shut: Some(shut) }
+    Found { id, name, own: false, handle: None, path: None, shut: Some(shut) }
 }

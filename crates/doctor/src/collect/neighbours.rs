@@ -179,7 +179,8 @@ mod tests {
         }
         ip("neigh add 198.18.0.9 lladdr 02:00:00:00:00:01 dev d0 nud permanent");
         ip("neigh add 198.18.0.8 dev d0 nud failed");
-        let found = Found { id: 1, name: "x".into(), own: false, handle: Some(ns.clone()), shut: None };
+        let found =
+            Found { id: 1, name: "x".into(), own: false, handle: Some(ns.clone()), path: None, shut: None };
         let listener = Listener::begin(&found);
         for last in ["02", "01"] {
             ip(&format!("neigh change 198.18.0.9 lladdr 02:00:00:00:00:{last} dev d0 nud permanent"));

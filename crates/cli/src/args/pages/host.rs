@@ -162,8 +162,8 @@ pub(super) const PAGES: &[Page] = &[
                of segments lost there, each way, with its 95 % interval. Both sides of NAT are one flow. For UDP it prints rates and \
                silence, which flows are QUIC, and of DNS to port 53 the time from query to answer and its failures. ICMP errors about \
                these flows are counted with their meaning and their sender.\n\nOn a \
-               terminal it shows tables by network, inside host, flow, UDP, DNS and ICMP errors that keys sort, filter and freeze; `?` lists the keys. Elsewhere it \
-               prints a page per second.\n\nA segment that \
+               terminal it shows tables by network, inside host, flow, UDP, DNS, ICMP errors and process that keys sort, filter and freeze; `?` lists the keys. Elsewhere it \
+               prints a page per second. Processes are those of this host and its containers that hold the sockets at the ends of flows.\n\nA segment that \
                comes again after it passed was lost behind this host; a gap that is filled later was lost before it. \
                Sends nothing, changes no packet and drops none. Its BPF programs end with weir. Needs root and Linux 6.6.",
         examples: &[

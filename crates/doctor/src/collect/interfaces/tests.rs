@@ -60,6 +60,7 @@ fn root_the_ends_of_pairs_are_told_apart_though_their_numbers_are_the_same() {
             name: String::new(),
             own: false,
             handle: Some(h.clone()),
+            path: None,
             shut: None,
         })
         .collect();
