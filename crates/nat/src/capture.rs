@@ -8,11 +8,15 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use weir_probe::nat64::Prefix64;
 
-use crate::{Arrival, Conditions, Ends, Packet, Side};
+use crate::{Arrival, Conditions, Ends, Packet, Side, nat64};
 
 /// LINKTYPE_IPV4 and LINKTYPE_IPV6 of the registry of link types: a packet begins with its IP header. LINKTYPE_RAW holds both, but
 /// tcpdump reads no file that has it for more than one interface.
 const LINK_TYPES: [u16; 2] = [228, 229];
+/// LINKTYPE_RAW, for the one interface of a file with packets of both versions.
+const BOTH_VERSIONS: u16 = 101;
+/// The interfaces of a file by name.
+const SIDES: [&str; 2] = ["inside", "outside"];
 /// Types of blocks.
 const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
@@ -105,8 +109,13 @@ impl<'a> Recorder<'a> {
 
     fn keep(&mut self, side: Side, sent: bool, at: Duration, packet: &Packet) {
         let zero = self.zero.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let prefix = self.nat64();
         if let Some(captured) = self.files.last_mut().filter(|_| self.keeps) {
-            append_packet(&mut captured.file, (side, sent), self.rows, zero + at, &packet.bytes());
+            let real =
+                prefix.filter(|_| side == Side::Outside).and_then(|prefix| nat64::real(prefix, packet));
+            let bytes = real.as_ref().unwrap_or(packet).bytes();
+            let interface = if prefix.is_none() { side as u32 } else { 0 };
+            append_packet(&mut captured.file, interface, (side, sent), self.rows, zero + at, &bytes);
             captured.count += 1;
             for row in self.rows {
                 captured.frames.entry(row).or_default().push(captured.count);
@@ -159,12 +168,11 @@ impl Ends for Recorder<'_> {
             return;
         }
         let link_type = LINK_TYPES[usize::from(self.conditions().outside[0].is_ipv6())];
-        self.files.push(Captured {
-            experiment,
-            file: beginning(link_type),
-            frames: BTreeMap::new(),
-            count: 0,
-        });
+        let file = match self.nat64() {
+            Some(_) => beginning(BOTH_VERSIONS, &["both sides"]),
+            None => beginning(link_type, &SIDES),
+        };
+        self.files.push(Captured { experiment, file, frames: BTreeMap::new(), count: 0 });
     }
 
     fn about(&mut self, rows: &'static [&'static str]) {
@@ -195,8 +203,8 @@ impl Ends for Recorder<'_> {
     }
 }
 
-/// Section header, and an interface for each side.
-fn beginning(link_type: u16) -> Vec<u8> {
+/// Section header, and the interfaces.
+fn beginning(link_type: u16, interfaces: &[&str]) -> Vec<u8> {
     let mut file = Vec::new();
     let mut body = MAGIC.to_le_bytes().to_vec();
     body.extend(1_u16.to_le_bytes());
@@ -204,7 +212,7 @@ fn beginning(link_type: u16) -> Vec<u8> {
     // The section's length is not given.
     body.extend(u64::MAX.to_le_bytes());
     append_block(&mut file, SECTION, &body);
-    for name in ["inside", "outside"] {
+    for name in interfaces {
         let mut body = link_type.to_le_bytes().to_vec();
         // Reserved, and no limit of a packet's length.
         body.extend([0; 6]);
@@ -217,11 +225,15 @@ fn beginning(link_type: u16) -> Vec<u8> {
     file
 }
 
-fn append_packet(file: &mut Vec<u8>, (side, sent): (Side, bool), rows: &[&str], at: Duration, bytes: &[u8]) {
-    let (interface, name) = match side {
-        Side::Inside => (0_u32, "inside"),
-        Side::Outside => (1, "outside"),
-    };
+fn append_packet(
+    file: &mut Vec<u8>,
+    interface: u32,
+    (side, sent): (Side, bool),
+    rows: &[&str],
+    at: Duration,
+    bytes: &[u8],
+) {
+    let name = SIDES[side as usize];
     // 64 bits of nanoseconds last until the year 2554.
     let time = at.as_nanos() as u64;
     let length = bytes.len() as u32;
@@ -275,10 +287,17 @@ mod tests {
 
     #[test]
     fn blocks_have_their_length_at_both_ends() {
-        let mut file = beginning(LINK_TYPES[0]);
+        let mut file = beginning(LINK_TYPES[0], &SIDES);
         let packet = Packet::udp("198.18.0.10:1".parse().unwrap(), "198.19.0.10:2".parse().unwrap(), b"abc");
         let at = Duration::from_nanos((3 << 32) + 7);
-        append_packet(&mut file, (Side::Outside, false), &["udp-mapping", "udp-parity"], at, &packet.bytes());
+        append_packet(
+            &mut file,
+            1,
+            (Side::Outside, false),
+            &["udp-mapping", "udp-parity"],
+            at,
+            &packet.bytes(),
+        );
         let (mut rest, mut kinds) = (&file[..], Vec::new());
         while !rest.is_empty() {
             let length = u32_at(rest, 4) as usize;

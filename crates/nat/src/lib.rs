@@ -12,6 +12,7 @@ pub mod ends;
 pub mod experiments;
 pub mod fragments;
 pub mod lab;
+pub mod nat64;
 pub mod observed;
 pub mod packet;
 pub mod progress;

@@ -44,6 +44,7 @@ pub(crate) const IDENTIFICATION: &str = "ip-identification";
 /// Those of raw packets, which need no second inside host.
 pub(crate) const ICMP_QUERY: &str = "icmp-query";
 pub(crate) const ICMP_ERRORS: &str = "icmp-errors";
+pub(crate) const ICMP_TYPES: &str = "icmp-types";
 pub(crate) const IP_FIELDS: &str = "ip-fields";
 pub(crate) const FRAGMENTS: &str = "udp-fragments";
 pub(crate) const OVERLAPPING: &str = "udp-fragments-overlapping";

@@ -3,13 +3,14 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
+use weir_probe::nat64::Prefix64;
 use weir_wire::{Icmp, Tcp, Udp, protocol};
 
 use super::segments::{Connection, connect};
 use super::sequence::data;
 use crate::observed::{About, IcmpError, IcmpQuery};
 use crate::session::{Protocol, Session, Trip};
-use crate::{Arrival, Observations, Packet, Side};
+use crate::{Arrival, Observations, Packet, Side, nat64};
 
 /// RFC 5508 section 3.1: an echo request and its reply, and one with the same identifier to another address.
 pub(super) fn query(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
@@ -167,7 +168,8 @@ fn passed(
 ) -> io::Result<Option<IcmpError>> {
     let trip = session.send(side, packet, &|arrival| arrival.side != side && is_error(arrival))?;
     let (lives, answer) = answer(session)?;
-    let mut seen = compare(about, &trip, packet.icmp_kind().unwrap_or_default(), expected);
+    let kind = arrives_as(session, packet.icmp_kind().unwrap_or_default());
+    let mut seen = compare(about, &trip, kind, expected, session.nat64());
     seen.mapping_lives = lives;
     seen.sure = is_told(session, &seen, &trip, &answer);
     Ok(Some(seen))
@@ -253,7 +255,8 @@ fn hairpinned(session: &mut Session<'_>) -> io::Result<Option<IcmpError>> {
     let trip = session.send(Side::Inside, &error, &is_error)?;
     let again = session.probe(Protocol::Udp, Side::Inside, sender, mapped[0])?;
     let expected = Expected { source: None, receiver: sender.ip(), inner: (sender, mapped[0]) };
-    let mut seen = compare(about, &trip, error.icmp_kind().unwrap_or_default(), &expected);
+    let kind = arrives_as(session, error.icmp_kind().unwrap_or_default());
+    let mut seen = compare(about, &trip, kind, &expected, session.nat64());
     seen.mapping_lives = reached(&again).is_some();
     // The NAT may have ended a mapping for an error that was lost behind it, and drop the next one for that.
     seen.sure = seen.arrived || (trip.is_sure() && (session.attempts() == 1 || seen.mapping_lives));
@@ -288,8 +291,19 @@ struct Expected {
     inner: (SocketAddr, SocketAddr),
 }
 
-/// The error as it arrived.
-fn compare(about: About, trip: &Trip, sent: (u8, u8), expected: &Expected) -> IcmpError {
+/// Type and code with which an error has to arrive.
+fn arrives_as(session: &Session<'_>, sent: (u8, u8)) -> (u8, u8) {
+    if session.nat64().is_some() { nat64::through(sent) } else { sent }
+}
+
+/// The error as it arrived. The quote of one that came to the IPv4 side of a NAT64 is of IPv4.
+fn compare(
+    about: About,
+    trip: &Trip,
+    kind: (u8, u8),
+    expected: &Expected,
+    prefix: Option<Prefix64>,
+) -> IcmpError {
     let nothing = IcmpError {
         about,
         arrived: false,
@@ -301,17 +315,21 @@ fn compare(about: About, trip: &Trip, sent: (u8, u8), expected: &Expected) -> Ic
         mapping_lives: false,
         sure: false,
     };
-    let Some(packet) = trip.arrived.as_ref().map(|arrival| &arrival.packet) else { return nothing };
+    let Some(Arrival { side, packet, .. }) = &trip.arrived else { return nothing };
     let message = packet.icmp_message();
     let Some(quote) = message.as_ref().and_then(Icmp::quote) else { return nothing };
     let inner = Packet::read_quoted(quote);
     let header = packet.header;
+    let as_known = |(from, to)| match prefix.filter(|_| *side == Side::Outside) {
+        Some(prefix) => (prefix.known(from), prefix.known(to)),
+        None => (from, to),
+    };
     IcmpError {
         arrived: true,
         outer: header.destination == expected.receiver
             && expected.source.is_none_or(|source| source == header.source),
-        kind: packet.icmp_kind() == Some(sent),
-        inner: inner.as_ref().and_then(endpoints) == Some(expected.inner),
+        kind: packet.icmp_kind() == Some(kind),
+        inner: inner.as_ref().and_then(endpoints).map(as_known) == Some(expected.inner),
         inner_ip_checksum: Packet::header_is_sound(quote),
         inner_checksum: inner.as_ref().is_some_and(transport_is_sound),
         ..nothing

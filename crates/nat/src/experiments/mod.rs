@@ -23,8 +23,8 @@ pub use idle::{bracket, longest_left};
 
 use crate::session::{
     CARRIAGE, CRAFTED_ERRORS, EXHAUSTION, FIRST_PACKETS, FIRST_SYNS, FRAGMENTS, ICMP_ERRORS, ICMP_QUERY,
-    IDENTIFICATION, IDLE, IP_FIELDS, IPV6, OTHER_PROTOCOLS, OVERLAPPING, PUBLISHED, SEQUENCE, SIMULTANEOUS,
-    Session, TCP_EXHAUSTION,
+    ICMP_TYPES, IDENTIFICATION, IDLE, IP_FIELDS, IPV6, OTHER_PROTOCOLS, OVERLAPPING, PUBLISHED, SEQUENCE,
+    SIMULTANEOUS, Session, TCP_EXHAUSTION,
 };
 use crate::{Earlier, Ends, Observations, Progress};
 
@@ -63,7 +63,8 @@ const EXPERIMENTS: &[Named] = &[
     Named("icmp-hairpin", hairpin::icmp, &["icmp-query-hairpin"]),
     Named(ICMP_ERRORS, icmp::errors, &[]),
     Named(CRAFTED_ERRORS, crafted::errors, &[]),
-    Named("icmp-types", types::all, &[]),
+    Named(ICMP_TYPES, types::needed, &[]),
+    Named("icmp-other-types", types::others, &[]),
     Named(IP_FIELDS, ip::fields, &["ip-ttl", "ip-dscp-ecn", "ip-dont-fragment"]),
     Named(IDENTIFICATION, ip::identification, &["ip-identification"]),
     Named(FRAGMENTS, ip::fragments, &[]),

@@ -23,7 +23,9 @@ pub(super) fn numbers(session: &mut Session<'_>, observations: &mut Observations
         let Connection { inside, mapped, near, away, .. } = connection;
         let (out, back) = ((Side::Inside, inside, far), (Side::Outside, far, mapped));
         let wild = data(session, out, near.wrapping_add(FAR), away)?;
-        seen.leaked = wild.from() == Some(inside);
+        // No inside address fits the IPv4 side of a NAT64: one of the translator's own leaves untranslated.
+        let (from, is_nat64) = (wild.from(), session.nat64().is_some());
+        seen.leaked = from == Some(inside) || (is_nat64 && from.is_some_and(|from| from != mapped));
         seen.out = fate(&wild, Side::Inside);
         seen.back = fate(&data(session, back, away.wrapping_add(FAR), near)?, Side::Outside);
         let sequence = away.wrapping_add(FAR);

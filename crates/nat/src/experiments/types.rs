@@ -1,7 +1,7 @@
 //! ICMP messages of different types: errors from outside, and queries from inside.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use weir_wire::{Icmp, protocol};
 
@@ -9,7 +9,7 @@ use super::icmp::endpoints;
 use crate::observed::IcmpType;
 use crate::rows::types::{Kind, TOO_BIG, kinds};
 use crate::session::{Protocol, Session};
-use crate::{Arrival, Observations, Packet, Side};
+use crate::{Arrival, Observations, Packet, Side, nat64};
 
 /// The MTU of a tunnel; IPv6 allows none below 1,280.
 const MTU: u16 = 1_300;
@@ -17,12 +17,26 @@ const MTU: u16 = 1_300;
 const HEADER: usize = 8;
 
 /// RFC 5508 section 7: each message about a mapping of its own.
-pub(super) fn all(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
+pub(super) fn needed(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
+    let seen = tried(session, true)?;
+    observations.icmp_types.get_or_insert_default().extend(seen);
+    Ok(())
+}
+
+/// The same of messages that no RFC asks for.
+pub(super) fn others(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
+    let seen = tried(session, false)?;
+    observations.icmp_types.get_or_insert_default().extend(seen);
+    Ok(())
+}
+
+fn tried(session: &mut Session<'_>, is_needed: bool) -> io::Result<Vec<IcmpType>> {
     let mut seen = Vec::new();
-    let is_v6 = session.is_ipv6();
-    for Kind { sent, needed, query, .. } in kinds(is_v6) {
-        let too_big = TOO_BIG[usize::from(is_v6)] == *sent;
-        session.about(match (needed, too_big) {
+    let (is_nat64, is_v6) = (session.nat64().is_some(), session.is_ipv6());
+    let of = kinds(is_v6, is_nat64).filter(|kind| kind.needed == is_needed);
+    for Kind { sent, query, .. } in of {
+        let too_big = TOO_BIG[usize::from(is_v6 && !is_nat64)] == *sent;
+        session.about(match (is_needed, too_big) {
             (true, true) => &["icmp-error-types", "icmp-too-big-in"],
             (true, false) => &["icmp-error-types"],
             _ => &["icmp-other-types"],
@@ -38,8 +52,7 @@ pub(super) fn all(session: &mut Session<'_>, observations: &mut Observations) ->
             seen.extend(error(session, *sent, Protocol::Udp)?);
         }
     }
-    observations.icmp_types = Some(seen);
-    Ok(())
+    Ok(seen)
 }
 
 /// Opens a mapping, and sends a router's message about its packet; `None` if it could not be opened.
@@ -51,7 +64,7 @@ fn error(session: &mut Session<'_>, sent: (u8, u8), transport: Protocol) -> io::
     let (Some(mapped), Some(arrival)) = (out.from(), &out.arrived) else { return Ok(None) };
     let router = session.conditions().outside[1];
     let about = arrival.packet.clone();
-    let packet = message(router, mapped, sent, &about.bytes());
+    let Some(packet) = on_its_side(session, router, sent, &about) else { return Ok(None) };
     let trip = session.send(Side::Outside, &packet, &|arrival| {
         arrival.side == Side::Inside && quoted(arrival).is_some_and(|inner| is_same(&inner, &about))
     })?;
@@ -97,11 +110,20 @@ fn query(session: &mut Session<'_>, sent: (u8, u8)) -> io::Result<IcmpType> {
     })
 }
 
+/// A router's message about a packet, of the version that the far side speaks.
+fn on_its_side(session: &Session<'_>, router: IpAddr, sent: (u8, u8), about: &Packet) -> Option<Packet> {
+    let (router, about) = match session.nat64() {
+        Some(prefix) => (prefix.real(SocketAddr::new(router, 0)).ip(), nat64::real(prefix, about)?),
+        None => (router, about.clone()),
+    };
+    Some(message(router, about.header.source, sent, &about.bytes()))
+}
+
 /// A message with what it quotes. Only a packet that is too big has an MTU, which both versions have in the same place.
-fn message(router: std::net::IpAddr, mapped: SocketAddr, (kind, code): (u8, u8), quote: &[u8]) -> Packet {
+fn message(router: IpAddr, mapped: IpAddr, (kind, code): (u8, u8), quote: &[u8]) -> Packet {
     let mtu = if TOO_BIG[usize::from(router.is_ipv6())] == (kind, code) { MTU } else { 0 };
     let rest = [&[0, 0], &mtu.to_be_bytes()[..], quote].concat();
-    Packet::icmp(router, mapped.ip(), &Icmp::Other { kind, code, rest: &rest })
+    Packet::icmp(router, mapped, &Icmp::Other { kind, code, rest: &rest })
 }
 
 fn mtu(packet: &Packet) -> u16 {

@@ -1,9 +1,10 @@
 //! Fragments and fields of the IP header: RFC 4787 sections 10 and 11, RFC 1812.
 
-use super::judge::{does, fails, is, is_ipv6, made, meets, not_sure, translates, vanished};
+use super::judge::{does, fails, is, is_ipv6, is_nat64, made, meets, not_sure, translates, vanished};
 use super::verdicts::Judged;
 use super::{Compliance, Confidence, Group, Level, Row};
 use crate::Observations;
+use crate::nat64::LONGER;
 use crate::observed::{IpFields, Overlap};
 
 /// The rows.
@@ -108,7 +109,8 @@ pub(super) const ROWS: &[Row] = &[
 
 fn too_long(o: &Observations) -> Judged {
     let seen = made(&o.too_long)?;
-    let mtu = seen.link_mtu;
+    // A packet grows by as much where its header becomes one of IPv6.
+    let mtu = seen.link_mtu + if is_nat64(o) { LONGER } else { 0 };
     let error = if is_ipv6(o) { "ICMPv6 2/0" } else { "ICMP 3/4" };
     Ok(match seen.told {
         Some(told) if told == mtu => meets(format!("{error} with the MTU of {mtu}")),
@@ -217,5 +219,12 @@ fn dscp_ecn(o: &Observations) -> Judged {
 }
 
 fn dont_fragment(o: &Observations) -> Judged {
+    if is_nat64(o) {
+        let out = fields(o)?.iter().find(|field| field.out).and_then(|field| field.dont_fragment);
+        let leaves = if out.is_some_and(|(_, seen)| seen) { "with" } else { "without" };
+        return Ok(does(format!(
+            "a short packet of IPv6 leaves {leaves} DF; RFC 7915 section 5.1 asks for none up to 1,260 bytes"
+        )));
+    }
     Ok(does(kept("DF", fields(o)?, |f| f.dont_fragment)))
 }

@@ -4,7 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use weir_wire::Sum;
 
-use super::judge::{Ipv6Kind, does, fails, ipv6_kind, is_ipv6, made, meets, not_sure, not_testable};
+use super::judge::{
+    Ipv6Kind, does, fails, ipv6_kind, is_ipv6, is_nat64, made, meets, not_sure, not_testable,
+};
 use super::verdicts::Judged;
 use super::{Group, Judgement, Level, Row, crafted};
 use crate::Observations;
@@ -67,7 +69,7 @@ pub(super) const ROWS: &[Row] = &[
 pub(super) fn by_version(row: &Row, o: &Observations) -> Option<Judgement> {
     let why = match row.id {
         "ip-identification" => "only fragments of IPv6 have an identification, and their senders set it",
-        "ip-dont-fragment" => "IPv6 has no such bit: routers never fragment it",
+        "ip-dont-fragment" if !is_nat64(o) => "IPv6 has no such bit: routers never fragment it",
         "udp-too-long-fragmented" => "routers never fragment IPv6",
         id if crafted::ROWS.iter().any(|row| row.id == id) => "this experiment is made over IPv4 only",
         _ => return None,

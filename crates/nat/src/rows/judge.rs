@@ -120,6 +120,11 @@ pub fn is_ipv6(o: &Observations) -> bool {
     mapping.chain(o.ipv6.iter().flat_map(|path| path.hosts)).any(|t| t.inside.is_ipv6())
 }
 
+/// Whether the far side is of IPv4 although the hosts are of IPv6.
+pub(super) fn is_nat64(o: &Observations) -> bool {
+    o.ipv6.as_ref().is_some_and(|path| path.nat64.is_some())
+}
+
 /// The kind of a path over IPv6; `None` of one over IPv4, or if a host's packets did not arrive.
 pub fn ipv6_kind(o: &Observations) -> Option<Ipv6Kind> {
     let path = o.ipv6.as_ref()?;

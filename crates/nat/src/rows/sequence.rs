@@ -1,6 +1,6 @@
 //! Sequence numbers of TCP: RFC 5961, RFC 7857.
 
-use super::judge::{does, fails, made, meets, not_sure, vanished};
+use super::judge::{does, fails, is_nat64, made, meets, not_sure, vanished};
 use super::verdicts::Judged;
 use super::{Group, Level, Row};
 use crate::Observations;
@@ -39,7 +39,11 @@ fn check(o: &Observations) -> Judged {
         return Ok(not_sure("packets or control packets were lost"));
     }
     let passes = |arrived| if arrived { "passes" } else { "dropped" };
-    let out = if seen.leaked { "leaves with the inside address" } else { passes(seen.out.arrived) };
+    let out = match seen.leaked {
+        true if is_nat64(o) => "leaves from another endpoint than the connection's",
+        true => "leaves with the inside address",
+        false => passes(seen.out.arrived),
+    };
     Ok(does(format!("outwards: {out}; inwards: {}", passes(seen.back.arrived))))
 }
 

@@ -1,10 +1,11 @@
 //! The types of ICMP that a NAT passes: RFC 5508 section 7.
 
-use super::judge::{does, fails, is, is_ipv6, made, meets, not_sure, translates, vanished};
+use super::judge::{does, fails, is, is_ipv6, is_nat64, made, meets, not_sure, translates, vanished};
 use super::verdicts::Judged;
 use super::{Compliance, Confidence, Group, Level, Row};
-use crate::Observations;
+use crate::nat64::LONGER;
 use crate::observed::IcmpType;
+use crate::{Observations, nat64};
 
 /// A type and code, by its number in one version of IP.
 pub(crate) struct Kind {
@@ -55,9 +56,10 @@ const KINDS_V6: &[Kind] = &[
     other(4, 0, "parameter problem", false),
 ];
 
-/// Those that are tried.
-pub(crate) fn kinds(is_v6: bool) -> &'static [Kind] {
-    if is_v6 { KINDS_V6 } else { KINDS }
+/// Those that are tried, as the far side numbers them. No query from inside is one of IPv4 behind a NAT64.
+pub(crate) fn kinds(is_v6: bool, is_nat64: bool) -> impl Iterator<Item = &'static Kind> {
+    let all = if is_v6 && !is_nat64 { KINDS_V6 } else { KINDS };
+    all.iter().filter(move |kind| !is_nat64 || !kind.query)
 }
 
 /// The rows.
@@ -100,10 +102,15 @@ pub(super) const ROWS: &[Row] = &[
     },
 ];
 
+/// Type and code with which a message has to arrive.
+fn arrives_as(o: &Observations, sent: (u8, u8)) -> (u8, u8) {
+    if is_nat64(o) { nat64::arrives_as(sent).unwrap_or(sent) } else { sent }
+}
+
 /// The messages of which that holds, with their words.
 fn tried(o: &Observations, needed: bool) -> Result<Vec<(&IcmpType, &'static str)>, super::Judgement> {
     let all = made(&o.icmp_types)?;
-    let of = kinds(is_ipv6(o)).iter().filter(|kind| kind.needed == needed);
+    let of = kinds(is_ipv6(o), is_nat64(o)).filter(|kind| kind.needed == needed);
     let mut found = Vec::new();
     for kind in of {
         let seen = all.iter().find(|seen| seen.sent == kind.sent && !seen.udp);
@@ -117,11 +124,14 @@ fn tried(o: &Observations, needed: bool) -> Result<Vec<(&IcmpType, &'static str)
 
 fn needed_types(o: &Observations) -> Judged {
     let all = tried(o, true)?;
-    let is_right = |seen: &IcmpType| seen.seen == Some(seen.sent) && seen.fits;
+    let is_right = |seen: &IcmpType| seen.seen == Some(arrives_as(o, seen.sent)) && seen.fits;
     let wrong: Vec<_> = all.iter().filter(|(seen, _)| !is_right(seen)).collect();
     let lost = wrong.iter().any(|(seen, _)| seen.seen.is_none());
     let names: Vec<&str> = wrong.iter().map(|(_, words)| *words).collect();
     let judgement = match wrong.len() {
+        0 if is_nat64(o) => {
+            return Ok(meets(format!("all {} arrive as RFC 7915 section 4.2 has them", all.len())));
+        }
         0 => return Ok(meets(format!("all {} arrive", all.len()))),
         n if n == all.len() && lost => fails("none arrives"),
         n if n == all.len() => fails("none arrives unchanged and about the packet as it was sent"),
@@ -133,8 +143,9 @@ fn needed_types(o: &Observations) -> Judged {
 
 fn too_big(o: &Observations) -> Judged {
     let all = made(&o.icmp_types)?;
-    let of: Vec<&IcmpType> =
-        all.iter().filter(|seen| seen.sent == TOO_BIG[usize::from(is_ipv6(o))]).collect();
+    let wanted = TOO_BIG[usize::from(is_ipv6(o) && !is_nat64(o))];
+    let longer = if is_nat64(o) { LONGER } else { 0 };
+    let of: Vec<&IcmpType> = all.iter().filter(|seen| seen.sent == wanted).collect();
     if of.len() < 2 {
         return Ok(not_sure("a mapping could not be opened"));
     }
@@ -143,23 +154,26 @@ fn too_big(o: &Observations) -> Judged {
     }
     let flaw = |seen: &&IcmpType| {
         let about = if seen.udp { "about UDP" } else { "about TCP" };
-        let (sent, found) = seen.mtu;
+        let (expected, found) = (u32::from(seen.mtu.0) + longer, u32::from(seen.mtu.1));
         match seen.seen {
             None => Some(vanished(fails(format!("{about}: did not arrive")))),
-            Some(kind) if kind != seen.sent => {
+            Some(kind) if kind != arrives_as(o, seen.sent) => {
                 Some(fails(format!("{about}: arrived as ICMP {}/{}", kind.0, kind.1)))
             }
             _ if !seen.fits => {
                 Some(fails(format!("{about}: quotes endpoints that the receiver does not know")))
             }
-            _ if sent != found => {
-                Some(fails(format!("{about}: arrived with an MTU of {found} instead of {sent}")))
+            _ if expected != found => {
+                Some(fails(format!("{about}: arrived with an MTU of {found} instead of {expected}")))
             }
             _ => None,
         }
     };
     let flaws: Vec<_> = of.iter().filter_map(flaw).collect();
     Ok(match flaws.into_iter().next() {
+        None if is_nat64(o) => meets(
+            "about UDP and about TCP, with the MTU of the router and 20 bytes more for the longer header",
+        ),
         None => meets("about UDP and about TCP, with the MTU of the router"),
         Some(flaw) => flaw,
     })

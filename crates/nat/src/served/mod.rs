@@ -26,7 +26,7 @@ pub use reasons::{Means, NEEDS_RAW_PACKETS, restrict};
 
 use crate::ends::{FIRST_PORT, PORT_STEP};
 use crate::session::{CONTROL_PORT, IDLE, IPV6, Segment};
-use crate::{Arrival, Conditions, Ends, Limits, Packet, Side};
+use crate::{Arrival, Conditions, Ends, Limits, Packet, Side, nat64};
 use raw::Raw;
 use sockets::Sockets;
 
@@ -195,10 +195,14 @@ impl ServerEnds {
     fn send_raw(&mut self, side: Side, packet: &Packet) -> io::Result<()> {
         self.set_silent()?;
         if side == Side::Outside {
-            return self.far.send_raw(&packet.bytes()).map_err(io::Error::other);
+            let real = self.nat64().map(|prefix| nat64::real(prefix, packet).ok_or_else(unsupported));
+            let bytes = real.transpose()?.as_ref().unwrap_or(packet).bytes();
+            return self.far.send_raw(&bytes).map_err(io::Error::other);
         }
         match packet.from() {
-            Some(from) if packet.header.protocol == protocol::UDP => drop(self.sockets.hold(from.port())?),
+            Some(from) if packet.header.protocol == protocol::UDP => {
+                self.sockets.hold_unlearning(from.port())?;
+            }
             Some(from) => self.sockets.silence(from.port())?,
             None => {}
         }
@@ -277,6 +281,10 @@ impl ServerEnds {
         }
         while let Some(bytes) = self.far.raw_arrival() {
             let packet = Packet::read(&bytes).filter(|_| self.is_raw);
+            let packet = match self.nat64() {
+                Some(prefix) => packet.and_then(|packet| nat64::known(prefix, &packet)),
+                None => packet,
+            };
             self.arrived.extend(packet.map(|packet| Arrival { side: Side::Outside, at, packet }));
         }
         let mut inside = self.sockets.datagrams(false);

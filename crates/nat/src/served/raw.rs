@@ -11,17 +11,18 @@ use super::sockets::is_of_path;
 use crate::Packet;
 use crate::lab::is_of_link;
 use crate::session::{
-    CARRIAGE, FRAGMENTS, ICMP_ERRORS, ICMP_QUERY, IDLE, IP_FIELDS, OTHER_PROTOCOLS, OVERLAPPING, SEQUENCE,
-    SIMULTANEOUS,
+    CARRIAGE, FRAGMENTS, ICMP_ERRORS, ICMP_QUERY, ICMP_TYPES, IDLE, IP_FIELDS, OTHER_PROTOCOLS, OVERLAPPING,
+    SEQUENCE, SIMULTANEOUS,
 };
 
 /// Experiments of raw packets. Those of idle times can do without, and do less then.
-pub(super) const EXPERIMENTS: [&str; 10] = [
+pub(super) const EXPERIMENTS: [&str; 11] = [
     SIMULTANEOUS,
     CARRIAGE,
     SEQUENCE,
     ICMP_QUERY,
     ICMP_ERRORS,
+    ICMP_TYPES,
     IP_FIELDS,
     FRAGMENTS,
     OVERLAPPING,

@@ -38,6 +38,8 @@ const RAW: [&str; 13] = [
 ];
 /// The row that neither kind of packets shows here.
 const NEVER: &str = "npt-unsolicited";
+/// A row of messages that change routes.
+const REDIRECT: &str = "icmp-other-types";
 /// A row that the server's kernel spoils.
 const REPLY: &str = "icmp-error-out-about-query";
 
@@ -81,9 +83,7 @@ fn fixed_reason(row: &Row) -> Option<&'static str> {
         REPLY => "the server's kernel answers pings too; in `weir nat lab` none does",
         "tcp-unsolicited-syn" | NEVER => "the server sends only to mappings that this host opened",
         id if CLASSES.contains(&id) => "needs a second address of the server (weir serve --nat-address)",
-        "icmp-error-types" | "icmp-too-big-in" | "icmp-other-types" => {
-            "its errors would change the routes of this host; `weir nat lab` sends them"
-        }
+        REDIRECT => "its redirect would change the routes of this host; `weir nat lab` sends one",
         "udp-too-long" | "udp-too-long-fragmented" => {
             "needs the MTU of the NAT's outside link; `weir mtu` measures the path"
         }
@@ -97,7 +97,7 @@ fn fixed_reason(row: &Row) -> Option<&'static str> {
 /// Rows of experiments that were made, but for packets that these ends do not carry.
 fn is_unfilled(id: &str, means: &Means) -> bool {
     TWO_HOSTS.contains(&id)
-        || [NEVER, REPLY].contains(&id)
+        || [NEVER, REPLY, REDIRECT].contains(&id)
         || (means.raw_packets.is_err() && RAW.contains(&id))
 }
 

@@ -6,6 +6,9 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
+use rustix::net::sockopt::{
+    Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover,
+};
 use weir_probe::nat::{self, HEAD, MARK, STREAM, plain};
 use weir_probe::shared_tcp;
 use weir_sys::datagram_filter::admit_only;
@@ -103,6 +106,17 @@ impl Sockets {
                 Ok(entry.insert(socket))
             }
         }
+    }
+
+    /// The same for raw packets: the kernel learns no MTU of the path from errors about them.
+    pub(super) fn hold_unlearning(&mut self, port: u16) -> io::Result<()> {
+        let socket = self.hold(port)?;
+        // Errors are then for the experiment only (ip_sk_accept_pmtu of the kernel, ip(7)).
+        match socket.local_addr()? {
+            SocketAddr::V4(_) => set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::INTERFACE)?,
+            SocketAddr::V6(_) => set_ipv6_mtu_discover(socket, Ipv6PathMtuDiscovery::INTERFACE)?,
+        }
+        Ok(())
     }
 
     /// Sends a datagram from an inside port.

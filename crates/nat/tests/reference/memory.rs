@@ -5,13 +5,17 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use weir_nat::{Arrival, Conditions, Ends, Limits, Packet, Published, Side};
+use weir_nat::{Arrival, Conditions, Ends, Limits, Packet, Published, Side, nat64};
+use weir_probe::nat64::Prefix64;
 
-use super::{Behaviour, Reference};
+use super::wire64::{self, Translator};
+use super::{Behaviour, Output, Reference};
 
 pub(crate) struct Memory {
     /// From the inside outwards.
     nats: Vec<Reference>,
+    /// In front of the first NAT: the hosts are of IPv6.
+    nat64: Option<Translator>,
     loss: Option<Loss>,
     /// From the NAT to the end that a packet leaves by.
     delay: Duration,
@@ -39,6 +43,18 @@ impl Loss {
 impl Memory {
     pub(crate) fn new(behaviour: Behaviour, idle_limit: Duration) -> Self {
         Memory::chain(vec![behaviour], idle_limit)
+    }
+
+    /// A NAT64.
+    pub(crate) fn nat64(behaviour: Behaviour, translator: Translator, idle_limit: Duration) -> Self {
+        let mut memory = Memory::new(behaviour, idle_limit);
+        let known = |address| match address {
+            IpAddr::V4(address) => wire64::known_as(address).into(),
+            IpAddr::V6(_) => address,
+        };
+        memory.conditions.inside = [10, 11].map(|host| [0x2001, 2, 0, 0, 0, 0, 0, host].into());
+        memory.conditions.outside = memory.conditions.outside.map(known);
+        Memory { nat64: Some(translator), ..memory }
     }
 
     /// The limits of a run: mappings enough for the end of every pool that has one.
@@ -77,9 +93,13 @@ impl Memory {
             Side::Inside => 0,
             Side::Outside => self.nats.len() - 1,
         };
-        let mut under_way = vec![(begin, side, packet.clone())];
+        let packet = match self.prefix().filter(|_| side == Side::Outside) {
+            Some(prefix) => nat64::real(prefix, packet).ok_or(io::ErrorKind::InvalidData)?,
+            None => packet.clone(),
+        };
+        let mut under_way = vec![(begin, side, packet)];
         while let Some((place, side, packet)) = under_way.pop() {
-            for (side, packet) in self.nats[place].handle(self.now, side, on_a_wire(&packet)?) {
+            for (side, packet) in self.through(place, side, on_a_wire(&packet)?) {
                 match side {
                     Side::Outside if place + 1 < self.nats.len() => {
                         under_way.push((place + 1, Side::Inside, packet))
@@ -87,7 +107,10 @@ impl Memory {
                     Side::Inside if place > 0 => under_way.push((place - 1, Side::Outside, packet)),
                     _ if self.loses() => {}
                     _ => {
-                        let packet = on_a_wire(&packet)?;
+                        let mut packet = on_a_wire(&packet)?;
+                        if let Some(prefix) = self.prefix().filter(|_| side == Side::Outside) {
+                            packet = nat64::known(prefix, &packet).ok_or(io::ErrorKind::InvalidData)?;
+                        }
                         let at = self.now + self.delay;
                         self.arrived.push_back(Arrival { side, at, packet });
                     }
@@ -95,6 +118,19 @@ impl Memory {
             }
         }
         Ok(())
+    }
+
+    fn prefix(&self) -> Option<Prefix64> {
+        self.nat64.as_ref().map(|_| wire64::PREFIX_TEXT.to_owned().try_into().unwrap())
+    }
+
+    /// The packets that one NAT makes of a packet.
+    fn through(&mut self, place: usize, side: Side, packet: Packet) -> Output {
+        let (now, nat) = (self.now, &mut self.nats[place]);
+        match self.nat64.as_ref().filter(|_| place == 0) {
+            Some(nat64) => nat64.handle(side, packet, |side, packet| nat.handle(now, side, packet)),
+            None => nat.handle(now, side, packet),
+        }
     }
 
     /// Several NATs, from the inside outwards.
@@ -127,6 +163,7 @@ impl Memory {
         };
         Memory {
             nats: behaviours.into_iter().map(Reference::new).collect(),
+            nat64: None,
             loss: None,
             delay: Duration::ZERO,
             conditions,
@@ -148,6 +185,10 @@ impl Ends for Memory {
 
     fn now(&self) -> Duration {
         self.now
+    }
+
+    fn nat64(&self) -> Option<Prefix64> {
+        self.prefix()
     }
 
     fn send(&mut self, side: Side, packet: &Packet) -> io::Result<()> {

@@ -11,7 +11,8 @@ use weir_sys::frames::FrameSocket;
 use weir_sys::sched::go_first;
 use weir_wire::{Ethernet, ethernet};
 
-use super::{Behaviour, Defect, Reference, wire64};
+use super::wire64::Translator;
+use super::{Behaviour, Defect, Reference};
 
 /// How long packets may come apart that come at once.
 const AT_ONCE: Duration = Duration::from_millis(2);
@@ -52,8 +53,14 @@ impl Link {
 impl Wire {
     /// Between the two links of a site, whose gateway's kernel forwards nothing.
     pub(crate) fn start(site: &Site, behaviour: Behaviour) -> Wire {
-        // Addresses of the inside tell whether it is a NAT64.
+        Wire::translating(site, behaviour, Translator::default())
+    }
+
+    /// The same with that translator, if it is a NAT64.
+    pub(crate) fn translating(site: &Site, behaviour: Behaviour, translator: Translator) -> Wire {
+        // Addresses of the inside tell whether it is one.
         let is_nat64 = site.addresses().initiator.is_ipv6() && behaviour.addresses[0].is_ipv4();
+        let nat64 = is_nat64.then_some(translator);
         let gateway = site.host(Role::Gateway).unwrap().clone();
         let plan = site.addresses();
         let link = |interface: &str, role: Role| {
@@ -70,7 +77,7 @@ impl Wire {
         ];
         let stop = Stop::default();
         let over = stop.clone();
-        let thread = std::thread::spawn(move || forward(&links, Reference::new(behaviour), is_nat64, &over));
+        let thread = std::thread::spawn(move || forward(&links, Reference::new(behaviour), nat64, &over));
         Wire { stop, thread: Some(thread) }
     }
 }
@@ -83,7 +90,7 @@ impl Drop for Wire {
     }
 }
 
-fn forward(links: &[(Side, Link); 2], mut nat: Reference, is_nat64: bool, over: &Stop) {
+fn forward(links: &[(Side, Link); 2], mut nat: Reference, nat64: Option<Translator>, over: &Stop) {
     go_first().unwrap();
     let races =
         [Defect::FirstPacketsLost, Defect::FirstPacketsSplit, Defect::FirstSynsLost, Defect::FirstSynsShared];
@@ -107,9 +114,9 @@ fn forward(links: &[(Side, Link); 2], mut nat: Reference, is_nat64: bool, over: 
             if held_up {
                 nat.begin_batch();
             }
-            let out = match is_nat64 {
-                true => wire64::handle(side, packet, |side, packet| nat.handle(now, side, packet)),
-                false => nat.handle(now, side, packet),
+            let out = match &nat64 {
+                Some(nat64) => nat64.handle(side, packet, |side, packet| nat.handle(now, side, packet)),
+                None => nat.handle(now, side, packet),
             };
             for (side, packet) in out {
                 let (_, out) = links.iter().find(|(s, _)| *s == side).unwrap();

@@ -73,12 +73,11 @@ impl NatCheck {
         let own = own.map(usize::from);
         let real = addresses.clone();
         let prefix = rename(&mut addresses, own, visit.server.ip().to_canonical())?;
-        let raw = match () {
-            () if !knows_raw => Err("the server is older and has no raw packets".to_owned()),
-            () if prefix.is_some() => Err("NAT64 is on the way".to_owned()),
-            () => Ok(()),
-        };
-        let names = real.into_iter().zip(addresses.iter().copied()).filter(|(real, known)| real != known);
+        let raw =
+            if knows_raw { Ok(()) } else { Err("the server is older and has no raw packets".to_owned()) };
+        // Behind NAT64 a packet of the server's keeps its version.
+        let renames = |(real, known): &(IpAddr, IpAddr)| real != known && prefix.is_none();
+        let names = real.into_iter().zip(addresses.iter().copied()).filter(renames);
         Ok(NatCheck {
             visit,
             names: names.collect(),
@@ -172,7 +171,8 @@ impl NatCheck {
         raw_mark(self.number)
     }
 
-    /// Asks the server to send a packet, from its IP header on. A refusal is an error of [`NatCheck::hear`].
+    /// Asks the server to send a packet, from its IP header on: behind NAT64 one of IPv4. A refusal is an error of
+    /// [`NatCheck::hear`].
     ///
     /// # Errors
     /// The server is gone.
@@ -183,7 +183,7 @@ impl NatCheck {
         self.ask(&Ask::NatRaw { packet: to_hex(&packet) })
     }
 
-    /// The next raw packet that came to the server and was heard of.
+    /// The next raw packet that came to the server and was heard of: behind NAT64 one of IPv4.
     pub fn raw_arrival(&mut self) -> Option<Vec<u8>> {
         self.arrived_raw.pop_front()
     }

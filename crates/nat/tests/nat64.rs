@@ -1,0 +1,229 @@
+//! NAT64: translation of headers (RFC 7915) in front of a NAT (RFC 6146), by the reference NAT.
+
+mod reference;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use reference::memory::Memory;
+use reference::wire64::{Flaw, Translator};
+use reference::{Behaviour, Defect};
+use weir_nat::capture::Recorder;
+use weir_nat::rows::judge::Ipv6Kind;
+use weir_nat::{Compliance, Packet, Table, measure};
+
+fn table(behaviour: Behaviour, flaws: &[Flaw]) -> Table {
+    let translator = Translator { flaws: flaws.to_vec() };
+    let mut ends = Memory::nat64(behaviour, translator, Duration::ZERO);
+    Table::of(&measure(&mut ends, &mut |_| true).unwrap())
+}
+
+type Verdicts = BTreeMap<&'static str, Compliance>;
+
+fn verdicts(table: &Table) -> Verdicts {
+    table.rows.iter().map(|line| (line.id, line.judgement.verdict)).collect()
+}
+
+fn differing(before: &Verdicts, after: Verdicts) -> Verdicts {
+    after.into_iter().filter(|(id, verdict)| before[id] != *verdict).collect()
+}
+
+fn seen<'a>(table: &'a Table, id: &str) -> &'a str {
+    &table.line(id).unwrap().judgement.seen
+}
+
+/// The NAT of IPv4 behind it meets every requirement.
+#[test]
+fn a_sound_nat64_meets_everything() {
+    let table = table(Behaviour::default(), &[]);
+    assert_eq!((table.kind.ipv6, table.kind.classic), (Some(Ipv6Kind::Nat64), Some("full cone")));
+    for line in &table.rows {
+        let bad =
+            matches!(line.judgement.verdict, Compliance::Fails | Compliance::Partly | Compliance::NotSure);
+        assert!(!bad, "{}: {:?}", line.id, line.judgement);
+    }
+    assert_eq!(seen(&table, "udp-too-long"), "ICMPv6 2/0 with the MTU of 1420");
+    assert_eq!(
+        seen(&table, "icmp-too-big-in"),
+        "about UDP and about TCP, with the MTU of the router and 20 bytes more for the longer header"
+    );
+    let words =
+        "a short packet of IPv6 leaves without DF; RFC 7915 section 5.1 asks for none up to 1,260 bytes";
+    assert_eq!(seen(&table, "ip-dont-fragment"), words);
+    assert_eq!(seen(&table, "tcp-sequence-check"), "outwards: passes; inwards: passes");
+    let leaks = self::table(Behaviour::with(Defect::SequenceLeaks), &[]);
+    let words = "outwards: leaves from another endpoint than the connection's; inwards: dropped";
+    assert_eq!(seen(&leaks, "tcp-sequence-check"), words);
+}
+
+/// Packets of each side are of its version. Programs read a file of both by one interface only.
+#[test]
+fn kept_packets_have_the_version_of_their_side() {
+    let mut ends = Memory::nat64(Behaviour::default(), Translator::default(), Duration::ZERO);
+    let mut recorder = Recorder::new(&mut ends);
+    measure(&mut recorder, &mut |_| true).unwrap();
+    let files = recorder.files();
+    let file = &files.iter().find(|file| file.experiment == "icmp-errors").unwrap().file;
+    let u32_at = |at: usize| u32::from_le_bytes(*file[at..].first_chunk().unwrap());
+    let (mut at, mut interfaces, mut versions) = (0, 0, [Vec::new(), Vec::new()]);
+    while at < file.len() {
+        match u32_at(at) {
+            1 => interfaces += 1,
+            6 => {
+                let length = u32_at(at + 20) as usize;
+                let packet = &file[at + 28..at + 28 + length];
+                assert_eq!(u32_at(at + 8), 0);
+                assert!(Packet::read(packet).is_some());
+                let rest = &file[at + 28 + length..at + u32_at(at + 4) as usize];
+                let is_outside = rest.windows(7).any(|word| word == b"outside");
+                versions[usize::from(is_outside)].push(packet[0] >> 4);
+            }
+            _ => {}
+        }
+        at += u32_at(at + 4) as usize;
+    }
+    assert_eq!(interfaces, 1);
+    for (versions, expected) in versions.iter().zip([6, 4]) {
+        assert!(versions.len() > 10 && versions.iter().all(|version| *version == expected), "{versions:?}");
+    }
+}
+
+/// Rows of fields that IPv6 lacks, or of errors that are made over IPv4 only.
+const ROWS_OF_IPV4: [&str; 8] = [
+    "ip-identification",
+    "udp-too-long-fragmented",
+    "icmp-error-bad-checksum",
+    "icmp-error-bad-quote",
+    "icmp-error-quote-options",
+    "icmp-error-quote-unchecked",
+    "icmp-error-short-quote",
+    "icmp-error-unmapped",
+];
+
+/// Defects that change other rows, or the same ones otherwise: a quote that arrives inside has no checksum of its header; network and
+/// host unreachable are one there; and no address of an inside host can leave, but for one of the translator's own.
+fn otherwise(defect: Defect) -> Option<&'static [(&'static str, Compliance)]> {
+    use Compliance::{Fails, NotTestable, Partly};
+    Some(match defect {
+        Defect::InnerIpChecksumStale => {
+            &[("icmp-error-out", Fails), ("icmp-error-out-about-query", Fails), ("tcp-icmp-error-out", Fails)]
+        }
+        Defect::ErrorCodeChanged => &[
+            ("icmp-error-about-query", Fails),
+            ("icmp-error-in", Fails),
+            ("icmp-error-types", Partly),
+            ("icmp-too-big-in", Fails),
+        ],
+        Defect::FragmentsLeaked => &[("udp-fragments-in-order", Partly), ("udp-fragments-reversed", Partly)],
+        Defect::OthersLeaked => &[
+            ("protocol-gre", Partly),
+            ("protocol-esp", Partly),
+            ("protocol-dccp", Partly),
+            ("protocol-sctp", Partly),
+            ("protocol-udp-lite", Partly),
+        ],
+        Defect::ExhaustionLeaks => &[
+            ("udp-exhaustion-dropped", NotTestable),
+            ("udp-exhaustion-keeps", NotTestable),
+            ("udp-exhaustion-told", NotTestable),
+            ("udp-host-limit", NotTestable),
+        ],
+        Defect::TcpExhaustionLeaks => &[
+            ("tcp-exhaustion-dropped", NotTestable),
+            ("tcp-exhaustion-keeps", NotTestable),
+            ("tcp-exhaustion-told", NotTestable),
+        ],
+        _ => return None,
+    })
+}
+
+/// Rows that a defect of the NAT behind the translator changes are those that it changes over IPv4.
+#[test]
+fn each_defect_changes_the_same_rows_as_over_ipv4() {
+    let of = |defects: Vec<Defect>| Behaviour { defects, ..Behaviour::default() };
+    let v4 = |behaviour: Behaviour| {
+        let seen = measure(&mut Memory::new(behaviour, Duration::ZERO), &mut |_| true).unwrap();
+        verdicts(&Table::of(&seen))
+    };
+    let (sound_v4, sound) = (v4(of(Vec::new())), verdicts(&table(of(Vec::new()), &[])));
+    for defect in Defect::ALL {
+        let found = differing(&sound, verdicts(&table(of(vec![defect]), &[])));
+        let expected = match otherwise(defect) {
+            Some(rows) => rows.iter().copied().collect(),
+            None => {
+                let mut same = differing(&sound_v4, v4(of(vec![defect])));
+                same.retain(|id, _| !ROWS_OF_IPV4.contains(id));
+                same
+            }
+        };
+        assert_eq!(found, expected, "{defect:?}");
+    }
+}
+
+#[test]
+fn each_flaw_of_the_translator_changes_its_rows_and_no_others() {
+    use Compliance::{Fails, NotSure, NotTestable, Partly};
+    /// Rows of errors from outside, and those of errors of the NAT itself about exhausted ports.
+    const ERRORS_IN: [(&str, Compliance); 8] = [
+        ("icmp-error-about-query", Fails),
+        ("icmp-error-checksum", NotTestable),
+        ("icmp-error-hairpin", Fails),
+        ("icmp-error-in", Fails),
+        ("icmp-error-types", Fails),
+        ("icmp-too-big-in", Fails),
+        ("tcp-icmp-error-in", Fails),
+        ("udp-exhaustion-told", Fails),
+    ];
+    let told = [("tcp-exhaustion-told", Fails)];
+    let out =
+        [("icmp-error-out", Fails), ("icmp-error-out-about-query", Fails), ("tcp-icmp-error-out", Fails)];
+    let queries = [
+        ("icmp-error-keeps-query", Fails),
+        ("icmp-error-out-about-query", NotSure),
+        ("icmp-query", Fails),
+        ("icmp-query-hairpin", Fails),
+        ("udp-too-long", Fails),
+    ];
+    let codes = [
+        ("icmp-error-hairpin", Fails),
+        ("icmp-error-in", Fails),
+        // Network unreachable and those of time exceeded have the same code in both versions.
+        ("icmp-error-types", Partly),
+        ("icmp-too-big-in", Fails),
+        ("tcp-exhaustion-told", Partly),
+        ("tcp-icmp-error-in", Fails),
+        ("udp-exhaustion-told", Partly),
+    ];
+    let stale = [("icmp-error-checksum", Fails), ("icmp-error-out", Fails)];
+    let stale_tcp = [("tcp-icmp-error-in", Fails), ("tcp-icmp-error-out", Fails)];
+    let cases: [(Flaw, Vec<(&str, Compliance)>, Option<(&str, &str)>); 10] = [
+        (Flaw::MtuKept, vec![("icmp-too-big-in", Fails), ("udp-too-long", Fails)], None),
+        (Flaw::QuoteKept, [&ERRORS_IN[..], &out, &told].concat(), None),
+        (Flaw::CodesKept, [&codes[..], &out].concat(), None),
+        (Flaw::PseudoHeaderForgotten, [&ERRORS_IN[..], &queries, &told].concat(), None),
+        (Flaw::QuotedChecksumStale, [stale, stale_tcp].concat(), None),
+        (Flaw::ErrorsDropped, [&ERRORS_IN[..], &out, &told, &[("udp-too-long", Fails)]].concat(), None),
+        (
+            Flaw::FragmentsDropped,
+            vec![("udp-fragments-in-order", Fails), ("udp-fragments-reversed", Fails)],
+            None,
+        ),
+        (Flaw::DfAlways, vec![], Some(("ip-dont-fragment", "a short packet of IPv6 leaves with DF"))),
+        (Flaw::ClassLost, vec![], Some(("ip-dscp-ecn", "DSCP changed outwards, inwards"))),
+        (Flaw::OthersDropped, vec![], Some(("protocol-gre", "dropped"))),
+    ];
+    let sound = table(Behaviour::default(), &[]);
+    for (flaw, rows, words) in cases {
+        let with = table(Behaviour::default(), &[flaw]);
+        let expected: Verdicts = rows.into_iter().collect();
+        assert_eq!(differing(&verdicts(&sound), verdicts(&with)), expected, "{flaw:?}");
+        if let Some((row, words)) = words {
+            assert!(seen(&with, row).starts_with(words), "{flaw:?}: {}", seen(&with, row));
+            assert!(!seen(&sound, row).starts_with(words), "{row}");
+        }
+    }
+    assert_eq!(
+        seen(&table(Behaviour::default(), &[Flaw::MtuKept]), "icmp-too-big-in"),
+        "about TCP: arrived with an MTU of 1300 instead of 1320"
+    );
+}
