@@ -1,52 +1,18 @@
 //! `weir nat check SERVER` and `weir nat ports` against `weir serve`, behind the kernel's NAT.
 
 mod documents;
+mod nat_path;
 mod nat_timers;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use nat_path::{PATH, in_client, json, serve, verdict};
 use nat_timers::Tries;
 use serde_json::Value;
-use weir_testkit::{Background, CommandOutput, PATIENCE, World, holds, measured, until};
+use weir_testkit::{PATIENCE, World, holds, measured, until};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
-
-/// A client, a gateway that masquerades, and a server with two addresses.
-const PATH: &str = "set -e
-for n in client gateway server; do
-  ip netns add $n
-  ip -n $n link set lo up
-done
-ip -n client link add eth0 type veth peer name in0 netns gateway
-ip -n gateway link add out0 type veth peer name eth0 netns server
-ip -n client addr add 198.18.0.2/24 dev eth0
-ip -n gateway addr add 198.18.0.1/24 dev in0
-ip -n gateway addr add 198.19.0.1/24 dev out0
-ip -n server addr add 198.19.0.2/24 dev eth0
-ip -n server addr add 198.19.0.3/24 dev eth0
-for l in client/eth0 gateway/in0 gateway/out0 server/eth0; do ip -n ${l%/*} link set ${l#*/} up; done
-ip -n client route add default via 198.18.0.1
-ip netns exec gateway sysctl -qw net.ipv4.ip_forward=1
-echo 'table ip nat { chain post { type nat hook postrouting priority srcnat; oifname out0 masquerade; }; }' |
-  ip netns exec gateway nft -f -
-(umask 077; echo 0123456789abcdef > key)
-";
-
-fn in_client(world: &World, args: &[&str]) -> CommandOutput {
-    let mut command = world.command("ip");
-    command.args(["netns", "exec", "client", WEIR, "nat"]).args(args);
-    world.run(command)
-}
-
-fn json(world: &World, kind: &str, args: &[&str]) -> Value {
-    documents::read(&in_client(world, &[args, &["--json"]].concat()).expect(0).stdout, kind)
-}
-
-fn verdict<'a>(check: &'a Value, id: &str) -> &'a str {
-    let rows = check["rows"].as_array().unwrap();
-    rows.iter().find(|row| row["id"] == id).unwrap()["verdict"].as_str().unwrap()
-}
 
 #[test]
 fn root_the_kernels_nat_from_behind_it() {
@@ -197,13 +163,6 @@ fn root_a_home_router_behind_a_carrier_s_nat_changes_no_verdict() {
     let two = verdicts();
     assert!(one.values().filter(|verdict| *verdict == "meets").count() > 20, "{one:?}");
     assert_eq!(one, two);
-}
-
-fn serve(world: &World) -> Background {
-    let mut server = world.command("ip");
-    server.args(["netns", "exec", "server", WEIR, "serve", "--key-file", "key"]);
-    server.args(["--nat-address", "198.19.0.2", "--nat-address", "198.19.0.3"]);
-    world.start("serve", server)
 }
 
 /// Timeouts of the kernel, s, and where their idle times are.
