@@ -63,7 +63,7 @@ fn root_paced_the_long_preset_ends_in_parts() {
         let file = format!("run-{number}");
         let check = ["check", "198.19.0.2", "--key-file", "key", "--preset", "long", "--progress", &file];
         let bounds = |seen: &Value, kind: &str| {
-            seen[kind].is_array().then(|| Tries::read(seen, kind).bounds()).unwrap_or((0.0, f64::INFINITY))
+            if seen[kind].is_array() { Tries::read(seen, kind).bounds() } else { (0.0, f64::INFINITY) }
         };
         let mut command = world.command("ip");
         command.args(["netns", "exec", "client", WEIR, "nat"]).args(check);

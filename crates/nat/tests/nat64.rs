@@ -196,7 +196,9 @@ fn each_flaw_of_the_translator_changes_its_rows_and_no_others() {
     ];
     let stale = [("icmp-error-checksum", Fails), ("icmp-error-out", Fails)];
     let stale_tcp = [("tcp-icmp-error-in", Fails), ("tcp-icmp-error-out", Fails)];
-    let cases: [(Flaw, Vec<(&str, Compliance)>, Option<(&str, &str)>); 10] = [
+    /// The flaw, rows with other verdicts, and one with the beginning of other words.
+    type Case = (Flaw, Vec<(&'static str, Compliance)>, Option<(&'static str, &'static str)>);
+    let cases: [Case; 10] = [
         (Flaw::MtuKept, vec![("icmp-too-big-in", Fails), ("udp-too-long", Fails)], None),
         (Flaw::QuoteKept, [&ERRORS_IN[..], &out, &told].concat(), None),
         (Flaw::CodesKept, [&codes[..], &out].concat(), None),
