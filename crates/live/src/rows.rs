@@ -10,7 +10,7 @@ use weir_flows::{
 use weir_text::escape::line;
 
 use crate::history::{Direction, Ends, History, Past, direction, ends};
-use crate::processes::{self, Owner};
+use crate::processes::{self, Owner, Share};
 use crate::udp;
 
 weir_text::listed! {
@@ -128,7 +128,7 @@ impl Row {
     }
 
     /// A filter finds it by the word for its limit, too.
-    pub(crate) fn found_by_limit(mut self) -> Self {
+    fn found_by_limit(mut self) -> Self {
         if let Some(by) = self.limit.and_then(|limit| limit.limits.by) {
             self.searched = format!("{} {}", self.searched, by.words());
         }
@@ -203,8 +203,19 @@ fn host_row(host: IpAddr, flows: &[&Flow], reading: &Reading, history: &History)
     .found_by_limit()
 }
 
+fn process_row(owner: Owner, share: Share<'_>, history: &History) -> Row {
+    let name = processes::name(&owner);
+    Row {
+        searched: name.to_lowercase(),
+        addresses: share.addresses,
+        pids: owner.iter().filter_map(|(end, _)| end.pid).collect(),
+        ..sum_row(Of::Process(owner), name, &share.flows, &share.udp, history)
+    }
+    .found_by_limit()
+}
+
 /// The sums of flows; round trips, losses and limits are of TCP alone.
-pub(crate) fn sum_row(of: Of, name: String, flows: &[&Flow], udp: &[&UdpFlow], history: &History) -> Row {
+fn sum_row(of: Of, name: String, flows: &[&Flow], udp: &[&UdpFlow], history: &History) -> Row {
     let rtt = |side: fn(&Flow) -> &Side| flows.iter().filter_map(|f| side(f).round_trips.smallest_ns).min();
     let part = |n: usize| Fraction::sum(flows.iter().map(|f| parts(&f.client_side, &f.server_side)[n]));
     let bps = |past: Option<&Past>| past.map_or(0.0, Past::bps);
@@ -273,7 +284,10 @@ pub(crate) fn rows(tab: Tab, reading: &Reading, history: &History) -> Vec<Row> {
             }
             hosts.into_iter().map(|(host, flows)| host_row(host, &flows, reading, history)).collect()
         }
-        Tab::Processes => processes::rows(reading, history),
+        Tab::Processes => processes::shares(reading)
+            .into_iter()
+            .map(|(owner, share)| process_row(owner, share, history))
+            .collect(),
         Tab::Icmp => reading.icmp_errors.iter().map(icmp_row).collect(),
         Tab::Untracked => reading.untracked.flows.iter().map(|flow| untracked_row(flow, history)).collect(),
         Tab::Udp | Tab::Dns => {
@@ -315,6 +329,8 @@ fn is_within(address: IpAddr, network: IpAddr, length: u32) -> bool {
     differing >= length
 }
 
+#[cfg(test)]
+mod process_tests;
 #[cfg(test)]
 mod tests {
     use super::*;
