@@ -6,6 +6,7 @@
 //! The crate needs `weir-bpf` among its dependencies: it passes the folder of libbpf's headers on.
 
 pub mod layout;
+mod lines;
 pub mod strip;
 
 use std::env;
@@ -77,7 +78,7 @@ fn compile(source: &str, out: &Path) {
     }
 }
 
-/// Replaces an object by itself without debug information, and writes it packed beside: all objects are 1 MB, packed a quarter.
+/// Replaces an object by itself without debug information, and writes it packed beside: all objects are 1 MB, packed a seventh.
 fn lighten(object: &Path) {
     let bytes = fs::read(object).unwrap_or_else(|e| fail(&format!("{}: {e}", object.display())));
     let bytes = strip::strip(&bytes).unwrap_or_else(|e| fail(&format!("{}: {e}", object.display())));

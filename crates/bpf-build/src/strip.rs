@@ -3,7 +3,9 @@
 
 use object::build::elf::{Builder, SectionData};
 
-/// The object without its DWARF sections and their relocations; `.BTF` and `.BTF.ext` stay.
+use crate::lines;
+
+/// The object without its DWARF sections and their relocations. Of the lines of source in `.BTF.ext` the first of each function stays.
 ///
 /// # Errors
 /// If the bytes are no ELF object, in the words of the reader.
@@ -12,7 +14,10 @@ pub fn strip(object: &[u8]) -> Result<Vec<u8>, String> {
     for section in &mut builder.sections {
         let name = section.name.as_slice();
         section.delete |= name.starts_with(b".debug_") || name.starts_with(b".rel.debug_");
+        // For linkers: libbpf reads what it relocates from the place itself.
+        section.delete |= name == b".rel.BTF.ext";
     }
+    thin_out(&mut builder)?;
     // Symbols of sections that went: relocations of DWARF were their only users.
     builder.delete_orphans();
     // The compiler keeps the names of sections and of symbols in one table; the writer wants one for each.
@@ -25,10 +30,26 @@ pub fn strip(object: &[u8]) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
+fn thin_out(builder: &mut Builder<'_>) -> Result<(), String> {
+    let (mut btf, mut ext) = (None, None);
+    for section in &mut builder.sections {
+        match (section.name.as_slice(), &mut section.data) {
+            (b".BTF", SectionData::Data(data)) => btf = Some(data.to_mut()),
+            (b".BTF.ext", SectionData::Data(data)) => ext = Some(data.to_mut()),
+            _ => {}
+        }
+    }
+    match (btf, ext) {
+        (Some(btf), Some(ext)) => lines::thin_out(btf, ext),
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
     use std::process::Command;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget};
 
@@ -41,15 +62,26 @@ mod tests {
         int limit = 7;
         static long (*const look_up)(void *, const void *) = (void *)1;
         static __attribute__((noinline)) int above(unsigned n) { return n > (unsigned)limit; }
-        SEC("tc") int prog(unsigned *skb) { unsigned key = *skb; unsigned *v = look_up(&table, &key); return v ? above(*v) : 0; }
+        SEC("tc") int prog(unsigned *skb)
+        {
+            unsigned key = *skb;
+            unsigned *v = look_up(&table, &key);
+            return v ? above(*v) : 0;
+        }
         char terms[] SEC("license") = "GPL";
     "#;
 
     fn compiled() -> Vec<u8> {
-        let folder = std::env::temp_dir().join(format!("weir-bpf-strip-{}", std::process::id()));
+        compiled_from(SOURCE)
+    }
+
+    fn compiled_from(text: &str) -> Vec<u8> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("weir-bpf-strip-{}-{number}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let (source, object) = (folder.join("x.c"), folder.join("x.o"));
-        fs::write(&source, SOURCE).unwrap();
+        fs::write(&source, text).unwrap();
         let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".into());
         let status = Command::new(clang)
             .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-w", "-fno-addrsig", "-c"])
@@ -99,12 +131,56 @@ mod tests {
         let file = object::File::parse(&*light).unwrap();
         let left: Vec<&str> = file.sections().map(|s| s.name().unwrap()).collect();
         assert!(!left.iter().any(|name| name.contains(".debug_")), "{left:?}");
+        let is_btf = |(name, ..): &Section| name.starts_with(".BTF");
         let before = contents(&whole);
         for needed in [".BTF", ".BTF.ext", ".maps", "tc", "license", ".data"] {
             assert!(before.iter().any(|(name, ..)| name == needed), "the test's program lacks {needed}");
         }
         assert!(before.iter().any(|(name, _, relocations)| name == "tc" && relocations.len() >= 2));
-        assert_eq!(before, contents(&light));
+        let without = |all: Vec<Section>| all.into_iter().filter(|one| !is_btf(one)).collect::<Vec<_>>();
+        assert_eq!(without(before), without(contents(&light)));
+    }
+
+    /// The content of a section.
+    fn section(bytes: &[u8], name: &str) -> Vec<u8> {
+        object::File::parse(bytes).unwrap().section_by_name(name).unwrap().data().unwrap().to_vec()
+    }
+
+    #[test]
+    fn types_keep_their_names_and_functions_their_first_lines() {
+        let whole = compiled();
+        let light = strip(&whole).unwrap();
+        let of = |bytes: &[u8]| lines::tests::read(&section(bytes, ".BTF"), &section(bytes, ".BTF.ext"));
+        let (before, after) = (of(&whole), of(&light));
+        assert_eq!(after.names, before.names);
+        for name in ["table", "limit", "prog", "above", "skb", "max_entries"] {
+            assert!(after.names.contains(&name.to_owned()), "{name}: {:?}", after.names);
+        }
+        assert_eq!(after.functions, before.functions);
+        assert_eq!(after.functions.len(), 2, "{:?}", after.functions);
+        let first = |(section, at, text): &&lines::tests::Line| {
+            before.functions.contains(&(section.clone(), *at)) && !text.is_empty()
+        };
+        assert_eq!(after.lines, before.lines.iter().filter(first).cloned().collect::<Vec<_>>());
+        assert!(after.lines.len() == 2 && before.lines.len() > 4, "{:?}", before.lines);
+        assert!(after.lines.iter().any(|(.., text)| text.contains("int above(")), "{:?}", after.lines);
+        let has = |bytes: &[u8], text: &str| bytes.windows(text.len()).any(|part| part == text.as_bytes());
+        let inside = "return v ? above";
+        assert!(has(&whole, inside) && !has(&light, inside), "the text of a line inside a function");
+        assert!(section(&light, ".BTF.ext").len() < section(&whole, ".BTF.ext").len());
+    }
+
+    #[test]
+    fn relocations_by_type_keep_their_fields() {
+        let source = r#"
+            struct device { int index; long mark; } __attribute__((preserve_access_index));
+            long prog(struct device *d) { return d->mark; }
+        "#;
+        let whole = compiled_from(source);
+        let light = strip(&whole).unwrap();
+        let of = |bytes: &[u8]| lines::tests::read(&section(bytes, ".BTF"), &section(bytes, ".BTF.ext"));
+        assert_eq!(of(&light).relocations, of(&whole).relocations);
+        assert_eq!(of(&light).relocations, [(".text".to_owned(), "0:1".to_owned())]);
     }
 
     #[test]
