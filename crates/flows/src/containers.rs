@@ -1,10 +1,11 @@
 //! Containers, and other network namespaces of this machine, as ends of flows.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use weir_text::order;
 
 /// The container, or other network namespace of this machine, that has an address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
@@ -20,7 +21,7 @@ pub(crate) fn among(
     names: &BTreeMap<IpAddr, String>,
     ends: impl Iterator<Item = SocketAddr>,
 ) -> Vec<Container> {
-    let found: BTreeSet<IpAddr> = ends.map(|end| end.ip()).filter(|end| names.contains_key(end)).collect();
+    let found = order::set(ends.map(|end| end.ip()).filter(|end| names.contains_key(end)));
     let named = |address: IpAddr| Some(Container { address, name: names.get(&address)?.clone() });
     found.into_iter().filter_map(named).collect()
 }

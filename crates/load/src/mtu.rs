@@ -19,6 +19,7 @@ use weir_mtu::survey::Method;
 use weir_mtu::{PathVerdict, Survey, Target, responder};
 use weir_record::{Better, Fault, FaultCode, MetricDef, Unit};
 use weir_sys::segment_size;
+use weir_text::order;
 
 use crate::part::sum;
 use crate::properties::{LITTLE_OVERHEAD, Properties};
@@ -101,7 +102,7 @@ impl Engine for Mtu {
                 }
             }
         }
-        trial.path.sort_by_key(|f| f.cause);
+        order::by_key(&mut trial.path, |f| f.cause);
         for name in COUNTS {
             trial.set(name, sum(initiators, name));
         }

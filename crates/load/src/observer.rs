@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use weir_text::order;
 
 use crate::Direction;
 
@@ -141,7 +142,7 @@ impl Observer {
     pub fn flows(&self) -> Vec<FlowFigures> {
         let Some(shared) = &self.0 else { return Vec::new() };
         let mut all: Vec<FlowFigures> = lock(&shared.flows).iter().map(|f| f.figures()).collect();
-        all.sort_by_key(|f| (f.way == Direction::Ingress, f.number));
+        order::by_key(&mut all, |f| (f.way == Direction::Ingress, f.number));
         all
     }
 

@@ -1,7 +1,7 @@
 //! Stacks with how often each was seen, and what a profile says of them.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use weir_record::profile::MOST_FUNCTIONS;
 use weir_record::{Calls, FunctionSamples, PartSamples, Profile};
@@ -175,7 +175,7 @@ fn functions(paths: &[(Vec<&str>, u64)]) -> Vec<FunctionSamples> {
         if let Some(last) = path.last() {
             all.entry(last).or_default().0 += count;
         }
-        for name in path.iter().collect::<BTreeSet<_>>() {
+        for name in order::set(path) {
             all.entry(name).or_default().1 += count;
         }
     }
@@ -184,7 +184,7 @@ fn functions(paths: &[(Vec<&str>, u64)]) -> Vec<FunctionSamples> {
         .map(|(name, (own, total))| FunctionSamples { name: name.to_owned(), own, total })
         .collect();
     order::by(&mut all, |a, b| (Reverse(a.total), &a.name).cmp(&(Reverse(b.total), &b.name)));
-    let by_total: BTreeSet<String> = all.iter().take(MOST_FUNCTIONS).map(|f| f.name.clone()).collect();
+    let by_total = order::set(all.iter().take(MOST_FUNCTIONS).map(|f| f.name.clone()));
     order::by(&mut all, |a, b| {
         (Reverse(a.own), Reverse(a.total), &a.name).cmp(&(Reverse(b.own), Reverse(b.total), &b.name))
     });

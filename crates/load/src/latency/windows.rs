@@ -1,6 +1,7 @@
 //! Statistics over windows of so many transactions, as Ethr prints them.
 
 use weir_record::Series;
+use weir_text::order;
 
 use super::add_points;
 
@@ -108,7 +109,7 @@ fn nearest_rank(sorted: &[u64], q: f64) -> u64 {
 /// Bring the windows of several connections into order, and down to [`POINTS`] evenly chosen ones.
 pub(crate) fn arrange(all: &mut [Series]) {
     for series in all.iter_mut().filter(|s| s.name.starts_with("window_")) {
-        series.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        order::by(&mut series.points, |a, b| a.0.total_cmp(&b.0));
         let n = series.points.len();
         if n > POINTS {
             series.points = (0..POINTS).map(|i| series.points[i * n / POINTS]).collect();

@@ -12,6 +12,7 @@ use weir_mtu::fragments::pieces;
 use weir_mtu::net::overhead;
 use weir_record::{PathCause, PathFinding};
 use weir_sys::dont_fragment::{self, Splitting};
+use weir_text::order;
 use weir_text::units::count;
 
 use super::datagram::{Flow, GREETING_BYTES, control};
@@ -41,7 +42,7 @@ impl Controls {
         let (payload, headers) = (payload as u32, overhead(ipv6));
         let mtu = dont_fragment::known_path_mtu(socket, ipv6)?;
         let lengths = LENGTHS.into_iter().chain([mtu]).filter(|l| *l <= mtu && *l < payload + headers);
-        let mut sent: BTreeMap<u32, u32> = lengths.map(|l| (l.saturating_sub(headers), 0)).collect();
+        let mut sent = order::map(lengths.map(|l| (l.saturating_sub(headers), 0)));
         if !sent.is_empty() {
             sent.insert(GREETING_BYTES as u32, 0);
         }

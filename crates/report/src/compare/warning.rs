@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use weir_record::{HostFacts, Run, Status};
+use weir_text::order;
 
 use super::samples::answered_only;
 use crate::escape::line;
@@ -106,7 +107,7 @@ fn hosts(old: &HostFacts, new: &HostFacts, differs: &mut impl FnMut(&str, &str, 
         ("program", &old.programs, &new.programs),
         ("kernel feature", &old.features, &new.features),
     ] {
-        for key in a.keys().chain(b.keys()).collect::<BTreeSet<_>>() {
+        for key in order::set(a.keys().chain(b.keys())) {
             let value =
                 |map: &std::collections::BTreeMap<String, String>| map.get(key).cloned().unwrap_or_default();
             differs(&of(&format!("{what} {key}")), &value(a), &value(b));
@@ -120,7 +121,7 @@ fn hosts(old: &HostFacts, new: &HostFacts, differs: &mut impl FnMut(&str, &str, 
         let of = |what: &str| format!("{what} of {} on the {}", interface.name, new.role);
         differs(&of("MTU"), &before.mtu.to_string(), &interface.mtu.to_string());
         differs(&of("driver"), &before.driver, &interface.driver);
-        for key in before.offloads.keys().chain(interface.offloads.keys()).collect::<BTreeSet<_>>() {
+        for key in order::set(before.offloads.keys().chain(interface.offloads.keys())) {
             let value = |i: &weir_record::InterfaceFacts| match i.offloads.get(key) {
                 Some(true) => "on",
                 Some(false) => "off",

@@ -5,6 +5,8 @@
 //! idea to compare the rate between losses with a bucket's is that of Flach et al.: An Internet-Wide Analysis of Traffic Policing
 //! (SIGCOMM 2016), for single flows in traces.
 
+use weir_text::order;
+
 use crate::evidence::{Moment, TransitNetwork};
 
 /// A stretch from one loss to another takes at least this, s: looks are late by some ms, and segments in flight at both ends blur it.
@@ -102,7 +104,7 @@ struct Rates {
 impl Rates {
     fn of(stretches: &[Stretch]) -> Self {
         let mut sorted = stretches.to_vec();
-        sorted.sort_by(|a, b| a.bit_rate.total_cmp(&b.bit_rate));
+        order::by(&mut sorted, |a, b| a.bit_rate.total_cmp(&b.bit_rate));
         Rates { seconds: sorted.iter().map(|s| s.seconds).sum(), sorted }
     }
 

@@ -10,7 +10,7 @@ use weir_netlink::{Link, Protocol, Rtnetlink};
 use weir_sys::privilege::Privilege;
 use weir_sys::procfs::{Holder, PlainSocket};
 use weir_sys::{NetNs, ProcRoot, Result};
-use weir_text::units;
+use weir_text::{order, units};
 
 use super::{Found, Scope, find};
 
@@ -103,7 +103,7 @@ impl LocalSockets {
                 Err(e) => missing.push(format!("{}: {e}", self.namespaces[*n].name)),
             }
         }
-        let numbers: BTreeSet<u32> = inodes.iter().map(|(_, inode)| *inode).collect();
+        let numbers = order::set(inodes.iter().map(|(_, inode)| *inode));
         if !numbers.is_empty() {
             let holders = self.root.socket_holders_in(&numbers, |id| first.contains(&id), DESCRIPTORS);
             for (socket, inode) in inodes {
