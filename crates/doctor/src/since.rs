@@ -98,7 +98,7 @@ pub fn read(text: &str, mark: &str) -> Result<Diagnosis, String> {
         Some((other, false)) => return Err(format!("its schema is {other}, not \"{mark}\"")),
         None => return Err(format!("it has no key \"schema\" with the value \"{mark}\"")),
     }
-    let report: Diagnosis = serde_json::from_value(value).map_err(|e| e.to_string())?;
+    let report: Diagnosis = serde_json::from_str(last).map_err(|e| e.to_string())?;
     // Rates by a shorter one might not be finite.
     if !(report.window_s.is_finite() && report.window_s >= 0.001) {
         return Err(format!("its window_s is {}, which is no length of a window", report.window_s));

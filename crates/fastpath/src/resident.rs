@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use serde_json::{Value, json};
 use weir_netlink::conntrack::{Conntrack, Entry, Status, Tuple};
 
 use crate::direction::ends;
@@ -24,6 +23,8 @@ const TICK: Duration = Duration::from_millis(100);
 const LOOK: Duration = Duration::from_millis(500);
 /// A trial ends here so much later than by its guards: they are first unless they were killed.
 const MARGIN: Duration = Duration::from_secs(1);
+/// The answer that tells nothing but success, as JSON.
+const NOTHING: &str = "null";
 /// `enum tcp_conntrack`: ESTABLISHED.
 pub(crate) const ESTABLISHED: u8 = 3;
 
@@ -138,46 +139,47 @@ impl Resident {
         let _ = poll(&mut fds, Some(&time));
     }
 
-    fn reply(&mut self, question: Question) -> Result<Value> {
-        let value = match question {
-            Question::Now => serde_json::to_value(self.now()?),
-            Question::Flows { most } => serde_json::to_value(self.fastpath.flows(most)?),
+    /// The answer as JSON.
+    fn reply(&mut self, question: Question) -> Result<String> {
+        let said = match question {
+            Question::Now => serde_json::to_string(&self.now()?),
+            Question::Flows { most } => serde_json::to_string(&self.fastpath.flows(most)?),
             Question::Count => {
                 if self.counting.is_some() {
                     return Err(another());
                 }
                 self.counting = Some(Counting::begin(&self.fastpath)?);
-                Ok(Value::Null)
+                Ok(NOTHING.to_owned())
             }
             Question::Top { most } => match self.counting.take() {
-                Some(counting) => serde_json::to_value(counting.end(&self.fastpath, most)?),
+                Some(counting) => serde_json::to_string(&counting.end(&self.fastpath, most)?),
                 None => {
                     return Err(Error::State("nothing is counted, or not any more: it took too long".into()));
                 }
             },
             Question::Explain { protocol, source, destination } => {
-                serde_json::to_value(self.explain(protocol, source, destination)?)
+                serde_json::to_string(&self.explain(protocol, source, destination)?)
             }
             Question::Keep => {
                 self.until = None;
-                Ok(Value::Null)
+                Ok(NOTHING.to_owned())
             }
             Question::Pause { pause } => {
                 self.fastpath.set_paused(pause)?;
                 self.paused = pause;
-                Ok(Value::Null)
+                Ok(NOTHING.to_owned())
             }
             Question::Exclude { kept } => {
                 self.fastpath.exclude(&joined(&self.wanted.excluded, &kept))?;
                 self.kept = kept;
-                Ok(Value::Null)
+                Ok(NOTHING.to_owned())
             }
             Question::End => {
                 self.asked_to_end = true;
-                Ok(json!(null))
+                Ok(NOTHING.to_owned())
             }
         };
-        value.map_err(|e| Error::State(e.to_string()))
+        said.map_err(|e| Error::State(e.to_string()))
     }
 
     fn now(&self) -> Result<Now> {

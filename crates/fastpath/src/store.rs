@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use weir_sys::{NetNs, file, state};
+use weir_text::json::indented;
 
 use crate::shared::WEIR_EXCLUSIONS;
 use crate::{Error, Exclusion, Result};
@@ -142,7 +143,8 @@ impl ExclusionChange<'_> {
             return file::remove(path).map_err(at(path));
         }
         let kept = Kept { version: VERSION, boot: self.store.boot.clone(), excluded: excluded.to_vec() };
-        let mut text = serde_json::to_string_pretty(&kept).map_err(|e| Error::State(e.to_string()))?;
+        let text = serde_json::to_string(&kept).map_err(|e| Error::State(e.to_string()))?;
+        let mut text = indented(&text);
         text.push('\n');
         file::replace(path, 0o600, text).map_err(at(path))
     }

@@ -175,7 +175,8 @@ fn trusted(stream: &UnixStream) -> Result<u32> {
 }
 
 /// Reads a question and answers it. A caller that is not trusted, or breaks off, gets none.
-pub(crate) fn answer(stream: UnixStream, reply: impl FnOnce(Question) -> Result<serde_json::Value>) {
+/// The answer is JSON.
+pub(crate) fn answer(stream: UnixStream, reply: impl FnOnce(Question) -> Result<String>) {
     let talk = || -> Result<()> {
         trusted(&stream)?;
         stream.set_nonblocking(false).map_err(|e| failed(&e))?;
@@ -184,9 +185,11 @@ pub(crate) fn answer(stream: UnixStream, reply: impl FnOnce(Question) -> Result<
         let mut line = String::new();
         BufReader::new((&stream).take(LONGEST)).read_line(&mut line).map_err(|e| failed(&e))?;
         let question = serde_json::from_str(&line).map_err(|e| Error::State(e.to_string()))?;
-        let said: std::result::Result<_, String> = reply(question).map_err(|e| e.to_string());
-        let mut text = serde_json::to_string(&said).map_err(|e| Error::State(e.to_string()))?;
-        text.push('\n');
+        // As serde writes a `Result`, which `read_answer` reads.
+        let text = match reply(question) {
+            Ok(said) => format!("{{\"Ok\":{said}}}\n"),
+            Err(e) => format!("{{\"Err\":{}}}\n", serde_json::Value::from(e.to_string())),
+        };
         (&stream).write_all(text.as_bytes()).map_err(|e| failed(&e))
     };
     // The caller sees that it got no answer; nothing else waits for this.

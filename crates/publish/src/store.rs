@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use weir_sys::{file, state};
+use weir_text::json::indented;
 
 use crate::wanted::Wanted;
 use crate::{Error, Result, at};
@@ -36,7 +37,8 @@ impl Store {
         state::make_private(&self.folder).map_err(at(&self.folder))?;
         self.check()?;
         let path = self.path(&wanted.id());
-        let mut text = serde_json::to_string_pretty(wanted).map_err(|e| Error::State(e.to_string()))?;
+        let text = serde_json::to_string(wanted).map_err(|e| Error::State(e.to_string()))?;
+        let mut text = indented(&text);
         text.push('\n');
         file::replace(&path, 0o600, text).map_err(at(&path))?;
         Ok(path)

@@ -10,6 +10,8 @@ use weir_packets::Delay;
 use weir_packets::workload::Packets;
 use weir_record::MetricDef;
 
+use super::section::from_json;
+
 /// The traffic to send and measure, selected by `kind`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Load {
@@ -94,11 +96,12 @@ impl Load {
     /// A message: an unknown option, or an invalid value.
     pub(super) fn changed(&self, options: &Map<String, Value>) -> Result<Load, String> {
         let Load::Packets(packets) = self else { return Ok(self.clone()) };
-        let mut whole = serde_json::to_value(packets).map_err(|e| e.to_string())?;
+        let text = serde_json::to_string(packets).map_err(|e| e.to_string())?;
+        let mut whole: Value = from_json(&text)?;
         if let Some(table) = whole.as_object_mut() {
             table.extend(options.clone());
         }
-        let changed = Load::Packets(Packets::deserialize(whole).map_err(|e| e.to_string())?);
+        let changed = Load::Packets(from_json(&whole.to_string())?);
         changed.validate()?;
         Ok(changed)
     }
@@ -112,10 +115,9 @@ impl<'de> Deserialize<'de> for Load {
             && table.get("kind").is_some_and(|kind| kind == PACKETS)
         {
             table.remove("kind");
-            return Packets::deserialize(value).map(Load::Packets).map_err(de::Error::custom);
+            return from_json(&value.to_string()).map(Load::Packets).map_err(de::Error::custom);
         }
-        Workload::deserialize(value).map(Load::Sockets).map_err(|error| {
-            let words = error.to_string();
+        from_json(&value.to_string()).map(Load::Sockets).map_err(|words| {
             // The error for a mistyped kind lists all kinds.
             let unknown_kind = words.starts_with("unknown variant") && words.contains("`udp-stream`");
             de::Error::custom(if unknown_kind { format!("{words}, `{PACKETS}`") } else { words })

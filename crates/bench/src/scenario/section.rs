@@ -1,7 +1,6 @@
 //! One table of a scenario file, and values of it with messages that name its place.
 
 use serde::de::DeserializeOwned;
-use serde::de::value::MapDeserializer;
 use serde_json::Value as Json;
 use toml_edit::{Item, Table, Value};
 
@@ -10,15 +9,23 @@ use super::problem::{Source, as_table};
 
 pub(super) type Result<T> = std::result::Result<T, ScenarioError>;
 
-/// Decodes a table, or returns serde's reason why it cannot. By way of JSON, because records and messages to agents hold most of
-/// these types, and the code to read them from TOML as well would be large.
+/// Decodes a table, or returns serde's reason why it cannot. By way of a text of JSON, because records and messages to agents hold
+/// most of these types, and the code to read them from TOML as well would be large.
 fn decode<T: DeserializeOwned>(table: &Table) -> std::result::Result<T, String> {
     let table = table.clone().into_inline_table();
-    let entries = table.iter().map(|(key, value)| Ok((key.to_owned(), json(value)?)));
+    let entries = table.iter().map(|(key, value)| Ok(format!("{}:{}", Json::from(key), json(value)?)));
     // In the order of the text, because serde names the first unknown key.
-    let entries = entries.collect::<std::result::Result<Vec<_>, String>>()?.into_iter();
-    T::deserialize(MapDeserializer::<_, serde_json::Error>::new(entries))
-        .map_err(|error| error.to_string().split_whitespace().collect::<Vec<_>>().join(" "))
+    let entries = entries.collect::<std::result::Result<Vec<String>, String>>()?;
+    from_json(&format!("{{{}}}", entries.join(",")))
+}
+
+/// Reads a text of JSON that weir has made. The reason why it cannot names no place in that text, which nobody sees.
+pub(super) fn from_json<T: DeserializeOwned>(text: &str) -> std::result::Result<T, String> {
+    serde_json::from_str(text).map_err(|error| {
+        let said = error.to_string();
+        let place = format!(" at line {} column {}", error.line(), error.column());
+        said.strip_suffix(&place).unwrap_or(&said).split_whitespace().collect::<Vec<_>>().join(" ")
+    })
 }
 
 /// The same value in JSON, or why it has none.

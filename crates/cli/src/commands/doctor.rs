@@ -183,7 +183,7 @@ fn called(name: &str) -> String {
 /// Evidence sources by their names in the JSON.
 fn hidden(names: &[String]) -> Result<BTreeSet<EvidenceSource>, Failure> {
     let source = |name: &String| {
-        serde_json::from_value(serde_json::Value::String(name.clone()))
+        serde_json::from_str(&serde_json::Value::from(name.as_str()).to_string())
             .map_err(|_| Failure::usage(format!("--hide {name}: unknown evidence source")))
     };
     names.iter().map(source).collect::<Result<Vec<_>, _>>().map(order::set)

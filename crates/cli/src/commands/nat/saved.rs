@@ -90,7 +90,7 @@ fn is_result(schema: &str) -> bool {
 
 /// Whether that file is a result of `weir nat`.
 pub(crate) fn is_nat_result(path: &Path) -> bool {
-    let value = std::fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+    let value = std::fs::read_to_string(path).ok().and_then(|text| serde_json::from_str::<Value>(&text).ok());
     value.is_some_and(|value| value["schema"].as_str().is_some_and(is_result))
 }
 

@@ -29,8 +29,6 @@ struct Document {
     path: Option<Server>,
     server: Option<Server>,
     gateways: Option<Vec<Measured>>,
-    #[serde(flatten)]
-    own: Option<Measured>,
 }
 
 #[derive(Deserialize)]
@@ -80,12 +78,6 @@ struct Translation {
     seen: Option<SocketAddr>,
 }
 
-#[derive(Deserialize)]
-struct IdleTry {
-    idle_s: f64,
-    alive: bool,
-}
-
 impl NatTable {
     /// Reads `weir nat check --json` or `weir nat lab --json` of one gateway.
     ///
@@ -105,9 +97,11 @@ impl NatTable {
             ));
         }
         let document: Document =
-            serde_json::from_value(value).map_err(|e| format!("damaged: not a whole {schema}: {e}"))?;
-        let Document { time, path, server, gateways, own } = document;
-        let mut all = gateways.unwrap_or_else(|| own.into_iter().collect());
+            serde_json::from_str(text).map_err(|e| format!("damaged: not a whole {schema}: {e}"))?;
+        let Document { time, path, server, gateways } = document;
+        // A check has the rows of its one NAT at its top.
+        let own = || serde_json::from_str(text).into_iter().collect();
+        let mut all: Vec<Measured> = gateways.unwrap_or_else(own);
         if all.len() > 1 {
             let names: Vec<&str> = all.iter().map(|m| m.gateway.as_str()).collect();
             return Err(format!(
@@ -176,8 +170,10 @@ impl SavedRow {
 /// The idle time between the longest that a mapping survived and the shortest that ended one; `None` if none ended, or if they
 /// contradict each other.
 fn bracket(tries: Value) -> Option<(f64, f64)> {
-    let tries: Vec<IdleTry> = serde_json::from_value(tries).ok()?;
-    let times = |alive: bool| tries.iter().filter(move |t| t.alive == alive).map(|t| t.idle_s);
+    let one = |tried: &Value| Some((tried.get("idle_s")?.as_f64()?, tried.get("alive")?.as_bool()?));
+    let tries: Vec<(f64, bool)> = tries.as_array()?.iter().map(one).collect::<Option<_>>()?;
+    let times =
+        |lives: bool| tries.iter().filter(move |(_, alive)| *alive == lives).map(|(idle_s, _)| *idle_s);
     let alive = times(true).fold(0.0, f64::max);
     let dead = times(false).reduce(f64::min)?;
     (alive <= dead).then_some((alive, dead))
