@@ -37,7 +37,16 @@ fn of_kind(kind: Kind) -> Result<Value, Failure> {
     let text = String::from_utf8(text).map_err(Failure::failed)?;
     let mut all: Map<String, Value> = serde_json::from_str(&text).map_err(Failure::failed)?;
     let name = kind.name();
-    all.remove(&name).ok_or_else(|| Failure::failed(format!("no schema of {name} is in this program")))
+    let absent = || Failure::failed(format!("no schema of {name} is in this program"));
+    let definitions = all.remove("definitions").ok_or_else(absent)?;
+    let mut schema =
+        all.get_mut("kinds").and_then(|kinds| Some(kinds.get_mut(&name)?.take())).ok_or_else(absent)?;
+    // A definition is there by its number.
+    for own in schema.get_mut("$defs").and_then(Value::as_object_mut).into_iter().flat_map(Map::values_mut) {
+        let number = own.as_u64().and_then(|number| usize::try_from(number).ok());
+        *own = number.and_then(|number| definitions.get(number)).ok_or_else(absent)?.clone();
+    }
+    Ok(schema)
 }
 
 #[cfg(test)]
