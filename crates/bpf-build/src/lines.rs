@@ -162,7 +162,7 @@ pub(crate) mod tests {
     /// A line: section, offset of its instruction, text.
     pub(crate) type Line = (String, u32, String);
 
-    /// What both sections say.
+    /// The content of both sections.
     pub(crate) struct Contents {
         /// Names of types, members, parameters and values, in order of their offsets.
         pub(crate) names: Vec<String>,

@@ -5,7 +5,7 @@ use object::build::elf::{Builder, SectionData};
 
 use crate::lines;
 
-/// The object without its DWARF sections and their relocations. Of the lines of source in `.BTF.ext` the first of each function stays.
+/// The object without its DWARF sections and their relocations. The first line of source of each function stays in `.BTF.ext`.
 ///
 /// # Errors
 /// If the bytes are no ELF object, in the words of the reader.

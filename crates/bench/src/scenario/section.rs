@@ -19,7 +19,7 @@ fn decode<T: DeserializeOwned>(table: &Table) -> std::result::Result<T, String> 
     from_json(&format!("{{{}}}", entries.join(",")))
 }
 
-/// Reads a text of JSON that weir has made. The reason why it cannot names no place in that text, which nobody sees.
+/// Reads a text of JSON that weir has made. The reason why it cannot names no place in that text, which is never shown.
 pub(super) fn from_json<T: DeserializeOwned>(text: &str) -> std::result::Result<T, String> {
     serde_json::from_str(text).map_err(|error| {
         let said = error.to_string();
