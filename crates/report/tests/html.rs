@@ -361,9 +361,10 @@ fn a_recording_of_flows_is_a_page() {
     check_references(&page);
     assert_eq!(
         (count(&page, "svg"), count(&page, "table")),
-        (6, 7),
-        "and three tables and a figure of UDP and ICMP"
+        (6, 8),
+        "and three tables and a figure of UDP and ICMP, and a table of processes"
     );
+    assert!(page.text.contains("(pid 7), docker web") && page.text.contains("(not on this host)"));
     assert!(page.text.contains("100 queries") && page.text.contains("10.0.0.2 > 198.51.100.53, open"));
     assert!(count(&page, "b") == 0 && !source.contains('\u{1b}'));
 }
