@@ -6,7 +6,7 @@ mod nat_timers;
 
 use std::time::Duration;
 
-use nat_path::{PATH, WEIR, in_client, serve_with, verdict};
+use nat_path::{PATH, WEIR, in_client, kept, serve_with, verdict};
 use nat_timers::Tries;
 use serde_json::Value;
 use weir_testkit::{PATIENCE, World, holds, measured, until};
@@ -34,13 +34,6 @@ const HELD: [&str; 7] = [
 ];
 /// Longest that a part may take that has nothing left to wait for: the preset's own times are 305 s and two hours.
 const LAST_PART: Duration = Duration::from_secs(60);
-
-/// The idle times that a file of progress has.
-fn idle(world: &World, file: &str) -> Value {
-    let output = world.run(world.shell(&format!("cat {file}")));
-    let content: Option<Value> = (output.code == 0).then(|| serde_json::from_str(&output.stdout).unwrap());
-    content.map_or(Value::Null, |content| content["gateways"]["check"]["seen"]["idle"].clone())
-}
 
 /// The first part is killed when the file has the end of every timer, two hours before the longest try. The second one ends.
 #[test]
@@ -70,7 +63,7 @@ fn root_paced_the_long_preset_ends_in_parts() {
         let killed = world.start("nat", command);
         // The file is written every minute.
         let known = until("the end of all timers", 3 * PATIENCE, || {
-            Some(idle(&world, &file)).filter(|seen| {
+            Some(kept(&world, &file)["idle"].clone()).filter(|seen| {
                 TIMERS.iter().all(|(kind, ..)| bounds(seen, kind).1.is_finite())
                     && HELD.iter().all(|held| seen[*held].is_object())
             })

@@ -7,7 +7,7 @@ mod nat_timers;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use nat_path::{PATH, in_client, json, serve, verdict};
+use nat_path::{PATH, in_client, json, kept, serve, verdict};
 use nat_timers::Tries;
 use serde_json::Value;
 use weir_testkit::{PATIENCE, World, holds, measured, until};
@@ -231,12 +231,7 @@ fn root_paced_a_killed_check_goes_on() {
     let attempt = |number: usize| {
         let file = format!("run-{number}");
         let check = ["check", "198.19.0.2", "--key-file", "key", "--idle", "15s", "--progress", &file];
-        let seen = || {
-            let output = world.run(world.shell(&format!("cat {file}")));
-            let content: Option<Value> =
-                (output.code == 0).then(|| serde_json::from_str(&output.stdout).unwrap());
-            content.map_or(Value::Null, |content| content["gateways"]["check"]["seen"].clone())
-        };
+        let seen = || kept(&world, &file);
         let mut command = world.command("ip");
         command.args(["netns", "exec", "client", WEIR, "nat"]).args(check);
         let killed = world.start("nat", command);

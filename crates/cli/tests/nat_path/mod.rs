@@ -45,6 +45,13 @@ pub(crate) fn verdict<'a>(check: &'a Value, id: &str) -> &'a str {
     rows.iter().find(|row| row["id"] == id).unwrap()["verdict"].as_str().unwrap()
 }
 
+/// The observations of a check that its file of progress has.
+pub(crate) fn kept(world: &World, file: &str) -> Value {
+    let output = world.run(world.shell(&format!("cat {file}")));
+    let content: Option<Value> = (output.code == 0).then(|| serde_json::from_str(&output.stdout).unwrap());
+    content.map_or(Value::Null, |content| content["gateways"]["check"]["seen"].clone())
+}
+
 /// `weir serve` on the server.
 pub(crate) fn serve(world: &World) -> Background {
     serve_with(world, &[])
