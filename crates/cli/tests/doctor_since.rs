@@ -94,8 +94,12 @@ impl Traffic {
     fn start(bed: &Testbed) -> Self {
         let stop = Stop::default();
         let mut threads = Vec::new();
-        let receiver = bed.responder.run(|| UdpSocket::bind(("198.18.0.2", UDP_PORT)).unwrap()).unwrap();
-        let listener = bed.responder.run(|| TcpListener::bind(("198.18.0.2", TCP_PORT)).unwrap()).unwrap();
+        let receiver =
+            bed.responder.run(|| weir_testkit::bound(|| UdpSocket::bind(("198.18.0.2", UDP_PORT)))).unwrap();
+        let listener = bed
+            .responder
+            .run(|| weir_testkit::bound(|| TcpListener::bind(("198.18.0.2", TCP_PORT))))
+            .unwrap();
         let sender = bed.initiator.run(|| UdpSocket::bind("198.18.0.1:0").unwrap()).unwrap();
         let client = bed.initiator.run(|| TcpStream::connect(("198.18.0.2", TCP_PORT)).unwrap()).unwrap();
         let (server, _) = listener.accept().unwrap();

@@ -34,7 +34,7 @@ fn listening_gateway() -> Option<(World, TcpStream, TcpStream, TcpListener)> {
         ));
     }
     world.sh("sysctl -q net.ipv4.conf.all.forwarding=1");
-    let listener = server.run(|| TcpListener::bind(("198.18.1.2", 5001)).unwrap()).unwrap();
+    let listener = server.run(|| weir_testkit::bound(|| TcpListener::bind(("198.18.1.2", 5001)))).unwrap();
     let near = client.run(|| TcpStream::connect(("198.18.1.2", 5001)).unwrap()).unwrap();
     let far = listener.accept().unwrap().0;
     Some((world, near, far, listener))

@@ -94,7 +94,8 @@ impl Desk {
     /// A flow through the gateway, which stays open.
     fn connect(&mut self, port: u16) {
         let server: IpAddr = self.host(1).parse().unwrap();
-        let listener = self.hosts[1].run(|| TcpListener::bind((server, port)).unwrap()).unwrap();
+        let listener =
+            self.hosts[1].run(|| weir_testkit::bound(|| TcpListener::bind((server, port)))).unwrap();
         let to = listener.local_addr().unwrap();
         let mut near = self.hosts[0].run(|| TcpStream::connect(to).unwrap()).unwrap();
         let mut far = listener.accept().unwrap().0;

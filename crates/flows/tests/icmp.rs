@@ -82,7 +82,10 @@ fn root_an_error_about_an_answer_is_about_the_server() {
     }
     for ipv6 in [false, true] {
         let world = PathWorld::new(ipv6, true);
-        let server = world.server.run(|| UdpSocket::bind((world.server_address, 7000)).unwrap()).unwrap();
+        let server = world
+            .server
+            .run(|| weir_testkit::bound(|| UdpSocket::bind((world.server_address, 7000))))
+            .unwrap();
         let client = world.client.run(|| UdpSocket::bind((world.client_address, 0)).unwrap()).unwrap();
         server.set_read_timeout(Some(PATIENCE)).unwrap();
         // It was there before the watch, and both sides of it are unknown to that.

@@ -13,7 +13,7 @@ use weir_testkit::{PATIENCE, until};
 use world::PathWorld;
 
 fn socket(ns: &NetNs, address: std::net::IpAddr, port: u16) -> UdpSocket {
-    let socket = ns.run(|| UdpSocket::bind((address, port)).unwrap()).unwrap();
+    let socket = ns.run(|| weir_testkit::bound(|| UdpSocket::bind((address, port)))).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket
 }

@@ -15,7 +15,8 @@ const HEADERS: [u64; 2] = [42, 62];
 const PAYLOAD: usize = 1400;
 
 fn client(world: &PathWorld, port: u16) -> UdpSocket {
-    let socket = world.client.run(|| UdpSocket::bind((world.client_address, port)).unwrap()).unwrap();
+    let socket =
+        world.client.run(|| weir_testkit::bound(|| UdpSocket::bind((world.client_address, port)))).unwrap();
     socket.connect((world.server_address, 5000)).unwrap();
     socket
 }
@@ -27,8 +28,10 @@ fn send(socket: &UdpSocket) {
 
 /// Links and neighbours take their time, and packets that wait for a neighbour are few.
 fn wait_until_there_is_a_way(world: &PathWorld) {
-    let server = world.server.run(|| UdpSocket::bind((world.server_address, 7777)).unwrap()).unwrap();
-    let client = world.client.run(|| UdpSocket::bind((world.client_address, 7778)).unwrap()).unwrap();
+    let server =
+        world.server.run(|| weir_testkit::bound(|| UdpSocket::bind((world.server_address, 7777)))).unwrap();
+    let client =
+        world.client.run(|| weir_testkit::bound(|| UdpSocket::bind((world.client_address, 7778)))).unwrap();
     server.set_nonblocking(true).unwrap();
     until("a way", PATIENCE, || {
         client.send_to(b"?", server.local_addr().unwrap()).unwrap();

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use weir_fastpath::{Fastpath, Keeper, Options, Reason, Status, Xdp};
 use weir_netlink::ethtool::Ethtool;
 use weir_sys::NetNs;
+use weir_testkit::bound;
 
 /// Nothing here takes this long unless it is broken.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -158,7 +159,7 @@ impl NatWorld {
     }
 
     pub fn udp(&self, ns: &NetNs, address: IpAddr, port: u16) -> UdpSocket {
-        let socket = ns.run(|| UdpSocket::bind((address, port)).unwrap()).unwrap();
+        let socket = bound(|| ns.run(|| UdpSocket::bind((address, port))).unwrap());
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket
     }
@@ -168,7 +169,7 @@ impl NatWorld {
     }
 
     pub fn listen(&self, port: u16) -> TcpListener {
-        self.server.run(|| TcpListener::bind((self.server_address, port)).unwrap()).unwrap()
+        bound(|| self.server.run(|| TcpListener::bind((self.server_address, port))).unwrap())
     }
 
     /// Both ends of a connection of an inside host.

@@ -117,7 +117,7 @@ impl PathWorld {
     }
 
     pub fn listen(&self, port: u16) -> TcpListener {
-        self.server.run(|| TcpListener::bind((self.server_address, port)).unwrap()).unwrap()
+        self.server.run(|| weir_testkit::bound(|| TcpListener::bind((self.server_address, port)))).unwrap()
     }
 
     pub fn try_connect(&self, to: SocketAddr) -> std::io::Result<TcpStream> {
