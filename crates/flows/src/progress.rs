@@ -37,6 +37,8 @@ pub struct SideProgress {
     pub trips: u64,
     /// The sum, ns.
     pub trips_ns: u64,
+    /// The shortest of them, ns; 0: none was measured.
+    pub smallest_ns: u64,
 }
 
 impl SideProgress {
@@ -47,6 +49,7 @@ impl SideProgress {
             segment_bytes: side.largest + HEADERS,
             trips: side.trips.count,
             trips_ns: side.trips.total,
+            smallest_ns: side.trips.smallest,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod moments;
 mod sums;
+mod waits;
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -24,7 +25,7 @@ const MOST_NAMESPACES: usize = 16;
 pub(super) struct Watches {
     /// With the inode of the namespace.
     watches: Vec<(u64, Watch)>,
-    moments: moments::Looking,
+    looking: moments::Looking,
     /// The time of some runs is taken.
     timed: bool,
 }
@@ -74,14 +75,14 @@ impl Watches {
         }
         let timed = !watches.is_empty() && time_some_runs(&watches).is_some();
         let readers = watches.iter().filter_map(|(id, watch)| Some((*id, watch.progress_reader().ok()?)));
-        let moments = moments::Looking::begin(readers.collect());
-        Watches { watches, moments, timed }
+        let looking = moments::Looking::begin(readers.collect());
+        Watches { watches, looking, timed }
     }
 
     /// Reads what passed, by the inode of the namespace, or why it cannot be read, and ends the programs.
     pub(super) fn end(self, cost: &mut Cost) -> BTreeMap<u64, Result<Transit, String>> {
         let mut all = BTreeMap::new();
-        let mut moments = self.moments.end();
+        let mut seen = self.looking.end();
         let (mut timed, mut runs) = (RunStatistics::default(), 0);
         for (namespace, mut watch) in self.watches {
             let took = watch.program().ok().and_then(|program| program.statistics().ok()).unwrap_or_default();
@@ -93,7 +94,7 @@ impl Watches {
                 namespace,
                 read.map(|(flows, packets)| {
                     runs += packets.packets();
-                    transit(interfaces, &flows, moments.remove(&namespace).unwrap_or_default(), &packets)
+                    transit(interfaces, &flows, seen.remove(&namespace).unwrap_or_default(), &packets)
                 }),
             );
         }
@@ -123,13 +124,8 @@ fn time_some_runs(watches: &[(u64, Watch)]) -> Option<()> {
     super::drops::stop_later(counting, vec![programs.into()]).ok()
 }
 
-fn transit(
-    interfaces: Vec<String>,
-    flows: &[FlowCounts],
-    moments: sums::Moments,
-    packets: &NotTracked,
-) -> Transit {
-    let (networks, more) = sums::networks(flows, moments);
+fn transit(interfaces: Vec<String>, flows: &[FlowCounts], seen: sums::Seen, packets: &NotTracked) -> Transit {
+    let (networks, more) = sums::networks(flows, seen);
     Transit {
         interfaces,
         flows: flows.len() as u64,

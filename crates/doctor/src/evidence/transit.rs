@@ -46,7 +46,7 @@ pub struct TransitNetwork {
     pub smallest_ns: u64,
     /// Median of the round trips, ns: the upper end of its bucket.
     pub median_ns: u64,
-    /// Flows whose round trips grow far beyond their own smallest one.
+    /// The queue on the way to it, or to a host in it.
     pub queueing: Queueing,
     /// Hosts in it that do not acknowledge a segment however often it comes, at most eight.
     pub stuck: Vec<StuckHost>,
@@ -109,19 +109,21 @@ impl Repeated {
     }
 }
 
-/// Round trips of flows that vary by a queue.
+/// Packets that wait in a queue on the way to a network, or to a host in it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Queueing {
-    /// Such flows.
+    /// Flows whose round trips grew by it.
     pub flows: u64,
     /// Their bytes, both ways.
     pub bytes: u64,
-    /// Measured round trips.
+    /// Round trips that were measured while packets waited.
     pub trips: u64,
-    /// Half of the time that the round trips take in all, they take at least this, ns: the upper end of the bucket.
+    /// How long packets waited in all, us.
+    pub us: u64,
+    /// Mean of what these trips took beyond the shortest one of their flow, ns.
     pub usual_ns: u64,
-    /// The 95th percentile, likewise, and at most the second longest.
-    pub p95_ns: u64,
+    /// The same at the worst moment, ns.
+    pub longest_ns: u64,
 }
 
 /// A host that does not acknowledge a segment however often it comes.

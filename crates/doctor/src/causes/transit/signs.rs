@@ -9,14 +9,11 @@ use crate::evidence::{Namespace, Repeated, StuckHost, TransitNetwork};
 pub(super) const SUFFERS: f64 = 0.005;
 /// Fewer lost segments are what any path has.
 const FEW: u64 = 20;
-/// Waits in a queue that people notice, ns: the usual one takes a third of what a call has (ITU-T G.114: 150 ms one way for the whole
-/// path), and one in twenty takes most of it. Transfers of a second leave a queue of half a second half empty, and make no more than this.
-/// The long ones alone would name jitter, and the usual one alone a queue that manages itself.
-const USUAL_NS: u64 = 50_000_000;
+/// A wait that people notice, ns: two thirds of what a call has (ITU-T G.114: 150 ms one way for the whole path). A radio link that stalls, or
+/// a queue that manages itself, stays below.
 const WORST_NS: u64 = 100_000_000;
-/// Flows that vary have at least this share of the network's bytes, and so many round trips.
+/// Flows that wait have at least this share of the network's bytes.
 const QUEUED_SHARE: f64 = 0.1;
-const TRIPS: u64 = 8;
 
 /// Networks on either side of a namespace.
 pub(super) fn networks(namespace: &Namespace) -> impl Iterator<Item = &TransitNetwork> {
@@ -37,11 +34,7 @@ pub(super) fn is_lossy(network: &TransitNetwork) -> bool {
 pub(super) fn waits(network: &TransitNetwork) -> bool {
     let queueing = &network.queueing;
     let share = queueing.bytes as f64 / network.bytes.max(1) as f64;
-    let least = network.smallest_ns;
-    queueing.trips >= TRIPS
-        && share >= QUEUED_SHARE
-        && queueing.usual_ns >= (4 * least).max(least + USUAL_NS)
-        && queueing.p95_ns >= least + WORST_NS
+    share >= QUEUED_SHARE && queueing.longest_ns >= WORST_NS
 }
 
 /// A host that gets short packets and no long ones.

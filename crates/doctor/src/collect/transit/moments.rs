@@ -1,4 +1,4 @@
-//! How fast data goes to each network, and when it is lost, many times a second for as long as the window is open.
+//! How fast data goes to each network, when it is lost and when it waits, many times a second for as long as the window is open.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use weir_flows::{FlowProgress, ProgressReader, SideProgress};
 
-use super::sums::{Key, Moments, keys};
+use super::sums::{Key, Moments, Seen, keys};
+use super::waits::Waits;
 use crate::evidence::Moment;
 
 /// Time between two looks: a token bucket of 100 kB fills within this at 16 Mbit/s.
@@ -19,8 +20,8 @@ const MOST_FLOWS: u32 = 256;
 /// Moments that are kept: those of the last 30 s.
 const MOST_MOMENTS: usize = 600;
 
-/// Moments by the inode of the namespace.
-type ByNamespace = BTreeMap<u64, Moments>;
+/// By the inode of the namespace.
+type ByNamespace = BTreeMap<u64, Seen>;
 
 /// A thread that looks. It ends with this.
 #[derive(Debug, Default)]
@@ -39,7 +40,7 @@ impl Looking {
         Looking { thread: thread.ok().map(|thread| (stop, thread)) }
     }
 
-    /// The moments, by the inode of the namespace.
+    /// What was seen, by the inode of the namespace.
     pub(super) fn end(self) -> ByNamespace {
         let Some((stop, thread)) = self.thread else { return BTreeMap::new() };
         drop(stop);
@@ -61,7 +62,7 @@ fn look(readers: &[(u64, ProgressReader)], stopped: &Receiver<()>) -> ByNamespac
         }
         wait = STEP.max(now.elapsed() * IDLE_PARTS).saturating_sub(now.elapsed());
     }
-    readers.iter().zip(series).map(|((id, _), series)| (*id, series.moments())).collect()
+    readers.iter().zip(series).map(|((id, _), series)| (*id, series.finish())).collect()
 }
 
 /// A flow at the last look.
@@ -80,12 +81,14 @@ struct Series {
     looks: Vec<u32>,
     at_us: u64,
     moments: BTreeMap<Key, BTreeMap<usize, Moment>>,
+    waits: Waits,
 }
 
 impl Series {
     fn add(&mut self, at_us: u64, flows: &[FlowProgress]) {
         let look = self.looks.len();
         self.looks.push((at_us - self.at_us) as u32);
+        self.waits.add(at_us - self.at_us, flows);
         self.at_us = at_us;
         self.before.resize(flows.len().max(self.before.len()), Before::default());
         for (flow, before) in flows.iter().zip(&mut self.before) {
@@ -94,6 +97,10 @@ impl Series {
             }
             before.sides = flow.sides;
         }
+    }
+
+    fn finish(self) -> Seen {
+        Seen { moments: self.moments(), queueing: self.waits.finish() }
     }
 
     /// The last moments of each network.

@@ -22,15 +22,6 @@ const LONG: u32 = 600;
 const TIMES: u32 = 2;
 /// The time after which a SYN has no answer, ns: the first time-out of RFC 6298.
 const PATIENCE_NS: u64 = 1_000_000_000;
-/// Round trips of a flow that show a queue: at least so many, of a flow that sent so many bytes (one of few segments waits for the
-/// receiver's delayed acknowledgements), half of the time of which is spent so far beyond the smallest one, ns, and so many times as long.
-/// Half of the time and not of the trips: the short ones are many, because a flow measures one at a time.
-const TRIPS: u64 = 3;
-const BULK: u64 = 50_000;
-const LATE_NS: u64 = 50_000_000;
-const MANY_TIMES: u64 = 4;
-/// One in so many is late: a busy machine and a lost acknowledgement delay single ones.
-const LATE_PART: u64 = 5;
 /// Ports of clients begin here on most systems (net.ipv4.ip_local_port_range), and those of services seldom do.
 const EPHEMERAL: u16 = 32_768;
 /// Segments lost on the way to a network from which on its moments are kept.
@@ -61,7 +52,6 @@ struct Sum {
     /// Time of the senders towards it that they waited for the network, and all of it, seconds.
     limited: (f64, f64),
     trips: Vec<u64>,
-    queued_trips: Vec<u64>,
     hosts: BTreeMap<IpAddr, Host>,
     /// Unanswered and all attempts.
     ports: BTreeMap<(IpAddr, u16), (u64, u64)>,
@@ -73,6 +63,13 @@ pub(super) type Key = (bool, IpAddr, u8);
 /// Moments of the networks of a namespace.
 pub(super) type Moments = BTreeMap<Key, Vec<Moment>>;
 
+/// What many looks at a namespace saw, by network.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Seen {
+    pub(super) moments: Moments,
+    pub(super) queueing: BTreeMap<Key, Queueing>,
+}
+
 /// Networks of the client and of the server of a flow.
 pub(super) fn keys(client: SocketAddr, server: SocketAddr, seen_from_start: bool) -> [Key; 2] {
     let turned = is_turned(client, server, seen_from_start);
@@ -83,7 +80,7 @@ pub(super) fn keys(client: SocketAddr, server: SocketAddr, seen_from_start: bool
 }
 
 /// Sums by network on both sides, and how many networks more there are.
-pub(super) fn networks(flows: &[FlowCounts], mut moments: Moments) -> (Vec<TransitNetwork>, u64) {
+pub(super) fn networks(flows: &[FlowCounts], mut seen: Seen) -> (Vec<TransitNetwork>, u64) {
     let mut sums: BTreeMap<Key, Sum> = BTreeMap::new();
     for flow in flows {
         for (side, key) in keys(flow.client, flow.server, flow.seen_from_start).into_iter().enumerate() {
@@ -93,8 +90,8 @@ pub(super) fn networks(flows: &[FlowCounts], mut moments: Moments) -> (Vec<Trans
     let finish = |(key, sum): (Key, Sum)| {
         let network = sum.finish(key);
         let loses = network.lost_to.lost >= MOMENTS_FROM;
-        let moments = moments.remove(&key).filter(|_| loses).unwrap_or_default();
-        TransitNetwork { moments, ..network }
+        let moments = seen.moments.remove(&key).filter(|_| loses).unwrap_or_default();
+        TransitNetwork { moments, queueing: seen.queueing.remove(&key).unwrap_or_default(), ..network }
     };
     let mut networks: Vec<TransitNetwork> = sums.into_iter().map(finish).collect();
     let lost = |n: &TransitNetwork| n.lost_to.lost + n.lost_from.lost + n.unanswered;
@@ -129,40 +126,6 @@ fn quantile(buckets: &[u64], share: f64) -> u64 {
     at.map_or(0, end_of_bucket)
 }
 
-/// The 95th percentile, ns, and at most the second longest: a single outlier of a few is none. 0 of none.
-fn long(buckets: &[u64]) -> u64 {
-    let all = buckets.iter().sum::<u64>();
-    quantile(buckets, 0.95_f64.min(all.saturating_sub(1) as f64 / all.max(1) as f64))
-}
-
-/// Half of the time that these round trips take in all, they take at least this, ns; 0 of none.
-fn usual(buckets: &[u64]) -> u64 {
-    let time = |(bucket, n): (usize, &u64)| n * end_of_bucket(bucket);
-    let all: u64 = buckets.iter().enumerate().map(time).sum();
-    let mut spent = 0;
-    let at = buckets.iter().enumerate().position(|bucket| {
-        spent += time(bucket);
-        2 * spent >= all && spent > 0
-    });
-    at.map_or(0, end_of_bucket)
-}
-
-fn shows_a_queue(trips: &RoundTrips, bytes: u64) -> bool {
-    let Some(smallest) = trips.smallest_ns else { return false };
-    let late = (MANY_TIMES * smallest).max(smallest + LATE_NS);
-    let late_trips: u64 = trips
-        .buckets
-        .iter()
-        .enumerate()
-        .filter(|(bucket, _)| end_of_bucket(*bucket) >= late)
-        .map(|(_, n)| n)
-        .sum();
-    trips.count >= TRIPS
-        && bytes >= BULK
-        && LATE_PART * late_trips >= trips.count
-        && usual(&trips.buckets) >= late
-}
-
 impl Sum {
     /// Adds the side of that number of a flow, whose end answers or began it.
     fn add(&mut self, flow: &FlowCounts, side: usize, answers: bool) {
@@ -185,12 +148,6 @@ impl Sum {
             network.smallest_ns = before.map_or(smallest, |ns| ns.min(smallest));
         }
         add_buckets(&mut self.trips, trips);
-        if shows_a_queue(trips, other.bytes) {
-            network.queueing.flows += 1;
-            network.queueing.bytes += own.bytes + other.bytes;
-            network.queueing.trips += trips.count;
-            add_buckets(&mut self.queued_trips, trips);
-        }
         if own.zero_windows > 0 {
             network.shut.0 += 1;
             network.shut.1 = network.shut.1.max(own.zero_window_ns);
@@ -241,11 +198,6 @@ impl Sum {
             lost_from: repeated(&self.from),
             network_limited: self.limited.0 / self.limited.1.max(f64::MIN_POSITIVE),
             median_ns: quantile(&self.trips, 0.5),
-            queueing: Queueing {
-                usual_ns: usual(&self.queued_trips),
-                p95_ns: long(&self.queued_trips),
-                ..self.network.queueing
-            },
             stuck,
             silent: silent.map(|((address, port), (unanswered, attempts))| SilentPort {
                 address: *address,
@@ -350,7 +302,7 @@ mod tests {
     }
 
     fn servers(flows: &[FlowCounts]) -> Vec<TransitNetwork> {
-        networks(flows, Moments::new()).0.into_iter().filter(|n| n.servers).collect()
+        networks(flows, Seen::default()).0.into_iter().filter(|n| n.servers).collect()
     }
 
     #[test]
@@ -358,7 +310,7 @@ mod tests {
         let mut flows = [flow("198.19.0.2:443"), flow("198.19.0.77:80"), flow("[2001:2:0:1::2]:80")];
         flows[0].sides[0].lost_behind.segments = 8;
         flows[1].sides[1].lost_before.segments = 3;
-        let all = networks(&flows, Moments::new()).0;
+        let all = networks(&flows, Seen::default()).0;
         let names: Vec<_> = all.iter().map(|n| (n.network.as_str(), n.servers, n.flows)).collect();
         assert_eq!(names.len(), 3, "{names:?}");
         let net = all.iter().find(|n| n.network == "198.19.0.0/24").unwrap();
@@ -374,47 +326,23 @@ mod tests {
     }
 
     #[test]
+    fn a_queue_belongs_to_its_network() {
+        let queueing = Queueing { us: 300_000, ..Queueing::default() };
+        let key = (true, "198.19.0.0".parse().unwrap(), PREFIX4);
+        let seen = Seen { queueing: [(key, queueing)].into(), ..Seen::default() };
+        let all = networks(&[flow("198.19.0.2:443"), flow("198.20.0.2:443")], seen).0;
+        let with: Vec<_> =
+            all.iter().filter(|n| n.queueing == queueing).map(|n| n.network.as_str()).collect();
+        assert_eq!((all.len(), with), (3, vec!["198.19.0.0/24"]));
+    }
+
+    #[test]
     fn a_flow_from_before_has_its_server_at_the_port_of_a_service() {
         let mut old = flow("198.19.0.2:443");
         (old.client, old.server, old.seen_from_start) = (old.server, old.client, false);
         assert_eq!(servers(&[old.clone()])[0].network, "198.19.0.0/24");
         old.seen_from_start = true;
         assert_eq!(servers(&[old])[0].network, "198.18.0.0/24");
-    }
-
-    #[test]
-    fn a_queue_shows_in_the_time_and_not_in_the_number_of_trips() {
-        // 16 µs 12 times, and four of 393 ms.
-        let mut queued = flow("198.19.0.2:443");
-        queued.sides[1].round_trips = trips(&[(0, 12), (29, 4)]);
-        let found = &servers(&[queued.clone()])[0];
-        assert_eq!((found.queueing.flows, found.queueing.usual_ns), (1, end_of_bucket(29)));
-        assert_eq!((found.median_ns, found.smallest_ns), (16_000, 16_000));
-        // A long path.
-        queued.sides[1].round_trips = trips(&[(29, 54)]);
-        assert_eq!(servers(&[queued.clone()])[0].queueing.flows, 0);
-        // A few late ones, on a busy machine.
-        queued.sides[1].round_trips = trips(&[(0, 50), (29, 4)]);
-        assert_eq!(servers(&[queued.clone()])[0].queueing.flows, 0);
-        // Few bytes: acknowledgements that a receiver delays.
-        queued.sides[1].round_trips = trips(&[(0, 12), (29, 4)]);
-        queued.sides[0].bytes = 5000;
-        assert_eq!(servers(&[queued])[0].queueing.flows, 0);
-    }
-
-    #[test]
-    fn a_single_long_trip_of_a_few_is_no_percentile() {
-        let mut queued = flow("198.19.0.2:443");
-        let long = |sides: &FlowCounts| servers(std::slice::from_ref(sides))[0].queueing.p95_ns;
-        queued.sides[1].round_trips = trips(&[(0, 2), (25, 7), (29, 1)]);
-        assert_eq!(long(&queued), end_of_bucket(25));
-        queued.sides[1].round_trips = trips(&[(0, 2), (25, 6), (29, 2)]);
-        assert_eq!(long(&queued), end_of_bucket(29));
-        // One of twenty-one is in the fifth of a hundred that is left out, and two are not.
-        queued.sides[1].round_trips = trips(&[(0, 2), (25, 18), (29, 1)]);
-        assert_eq!(long(&queued), end_of_bucket(25));
-        queued.sides[1].round_trips = trips(&[(0, 2), (25, 17), (29, 2)]);
-        assert_eq!(long(&queued), end_of_bucket(29));
     }
 
     #[test]
@@ -442,7 +370,7 @@ mod tests {
         for side in &mut asked.sides {
             (side.segments, side.packets, side.syns) = (0, 2, 2);
         }
-        let half = networks(&[asked.clone()], Moments::new()).0;
+        let half = networks(&[asked.clone()], Seen::default()).0;
         let clients = half.iter().find(|n| !n.servers).unwrap();
         assert_eq!((clients.half_open, clients.went_on), (1, 0));
         (asked.sides[1].packets, asked.sides[1].syns, asked.opening) = (0, 0, true);
