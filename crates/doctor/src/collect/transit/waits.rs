@@ -257,7 +257,10 @@ mod tests {
     #[test]
     fn single_late_trips_and_short_stretches_are_none() {
         assert_eq!(one(&[20, 300, 300, 20, 300, 300, 20], 10), Queueing::default());
-        assert_eq!(one(&[20, 20, 120, 180, 220, 20], 10), Queueing::default(), "200 ms in all");
+        assert_eq!(one(&[20, 20, 120, 180, 220, 20], 10), Queueing::default(), "150 ms in all");
+        let late = one(&[20, 0, 0, 120, 180, 220, 20], 10);
+        assert_eq!(late, Queueing::default(), "silence before the first late trip does not count");
+        assert_eq!(one(&[20, 300, 0, 0, 0, 0, 300, 20], 10), Queueing::default(), "two looks in 300 ms");
         assert_eq!(one(&[20, 69, 69, 69, 69, 69, 69], 10), Queueing::default(), "49 ms beyond the shortest");
         assert_eq!(one(&[400; 20], 10), Queueing::default(), "a long path, or a queue that is always full");
         assert_eq!(
