@@ -33,6 +33,12 @@ struct Trips {
     allowed_ns: u64,
 }
 
+impl Trips {
+    fn are_late(&self) -> bool {
+        self.over_ns >= self.allowed_ns
+    }
+}
+
 /// How far the round trips of a flow have come on one side.
 #[derive(Debug, Clone, Copy, Default)]
 struct Before {
@@ -70,7 +76,7 @@ impl Look {
         self.all.count += trips.count;
         self.all.over_ns += trips.over_ns;
         self.all.allowed_ns += trips.allowed_ns;
-        if trips.over_ns >= trips.allowed_ns {
+        if trips.are_late() {
             self.late.push(flow);
         }
     }
@@ -105,7 +111,7 @@ impl Queue {
             }
             return;
         };
-        if look.all.over_ns < look.all.allowed_ns {
+        if !look.all.are_late() {
             return self.close();
         }
         let open = &mut self.open;
@@ -152,6 +158,8 @@ pub(super) struct Waits {
     /// By the number of the flow.
     before: Vec<[Before; 2]>,
     bytes: Vec<u64>,
+    /// The shortest round trip to each host yet, ns.
+    shortest: BTreeMap<IpAddr, u64>,
     queues: BTreeMap<Place, Queue>,
 }
 
@@ -166,10 +174,18 @@ impl Waits {
             self.bytes[number] = flow.sides[0].bytes + flow.sides[1].bytes;
             let ends = [flow.client, flow.server];
             for (side, key) in keys(flow.client, flow.server, flow.seen_from_start).into_iter().enumerate() {
-                let before = &mut self.before[number][side];
-                let Some(trips) = before.since(&flow.sides[side], &flow.sides[1 - side]) else { continue };
-                for host in [None, Some(ends[side].ip())] {
-                    looks.entry((key, host)).or_default().add(number, trips);
+                let (own, host) = (&flow.sides[side], ends[side].ip());
+                let Some(trips) = self.before[number][side].since(own, &flow.sides[1 - side]) else {
+                    continue;
+                };
+                let shortest = self.shortest.entry(host).or_insert(own.smallest_ns);
+                *shortest = own.smallest_ns.min(*shortest);
+                // A flow that began in the queue takes that for its path. It cannot tell that no packets wait.
+                if !trips.are_late() && own.smallest_ns >= *shortest + LATE_NS {
+                    continue;
+                }
+                for place in [(key, None), (key, Some(host))] {
+                    looks.entry(place).or_default().add(number, trips);
                 }
             }
         }
@@ -296,6 +312,29 @@ mod tests {
         }
         let found = path.queueing();
         assert_eq!((found.flows, found.bytes, found.longest_ns), (1, 7 * 15_000, 80 * MS));
+    }
+
+    #[test]
+    fn a_flow_that_began_in_the_queue_does_not_deny_it() {
+        let with = |server: &str| {
+            let mut path = Path::new(2);
+            path.flows[1].server = server.parse().unwrap();
+            path.look(&[20, 0], 10);
+            for _ in 0..6 {
+                path.look(&[110, 100], 10);
+            }
+            path.queueing()
+        };
+        // Another host may be farther away.
+        let near = with("198.19.0.2:444");
+        let far = with("198.19.0.3:444");
+        assert_eq!((near.trips, near.usual_ns), (6, 90 * MS));
+        assert_eq!(far, near, "of one host alone");
+        let mut path = Path::new(2);
+        path.flows[1].server = "198.19.0.2:444".parse().unwrap();
+        path.look(&[20, 60], 10);
+        (0..6).for_each(|_| path.look(&[110, 60], 10));
+        assert_eq!(path.queueing(), Queueing::default(), "half of the trips are as short as they can be");
     }
 
     /// Each flow is too short for three late trips of its own.
