@@ -40,7 +40,7 @@ impl Looking {
         Looking { thread: thread.ok().map(|thread| (stop, thread)) }
     }
 
-    /// What was seen, by the inode of the namespace.
+    /// Everything that was seen, by the inode of the namespace.
     pub(super) fn end(self) -> ByNamespace {
         let Some((stop, thread)) = self.thread else { return BTreeMap::new() };
         drop(stop);

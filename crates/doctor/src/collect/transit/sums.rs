@@ -63,7 +63,7 @@ pub(super) type Key = (bool, IpAddr, u8);
 /// Moments of the networks of a namespace.
 pub(super) type Moments = BTreeMap<Key, Vec<Moment>>;
 
-/// What many looks at a namespace saw, by network.
+/// The result of many looks at a namespace, by network.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Seen {
     pub(super) moments: Moments,

@@ -10,8 +10,8 @@ use crate::evidence::Queueing;
 
 /// A round trip is late that takes so much longer than the shortest one of its flow, ns, and half as long again as that one.
 const LATE_NS: u64 = 50_000_000;
-/// A busy machine, or a radio link that stalls, delays what is under way at one moment. A queue has late trips in so many looks in a row
-/// that have any, and for so long, us.
+/// A busy machine, or a radio link that stalls, delays what is under way at one moment. Packets wait if so many looks
+/// with round trips, one after the other, find late ones, and the time from the first to the last is at least this, us.
 const LOOKS: u32 = 3;
 const LONG_US: u64 = 250_000;
 /// After so long without a round trip it is unknown whether packets still wait, us.
@@ -27,9 +27,9 @@ type Place = (Key, Option<IpAddr>);
 #[derive(Debug, Clone, Copy, Default)]
 struct Trips {
     count: u64,
-    /// What they took beyond the shortest one of the flow, ns.
+    /// The time that they took beyond the shortest one of the flow, ns.
     over_ns: u64,
-    /// What they may take beyond it without being late, ns.
+    /// The time that they may take beyond it without being late, ns.
     allowed_ns: u64,
 }
 
@@ -49,7 +49,7 @@ struct Before {
 }
 
 impl Before {
-    /// The round trips since the last look; `None` if there are none that say anything.
+    /// The round trips since the last look; `None` without any that says something.
     fn since(&mut self, own: &SideProgress, sent: &SideProgress) -> Option<Trips> {
         let before = *self;
         let count = own.trips.checked_sub(before.trips).filter(|count| *count > 0)?;
@@ -63,7 +63,7 @@ impl Before {
     }
 }
 
-/// What one look saw of a place.
+/// Round trips to a place that one look saw.
 #[derive(Debug, Default)]
 struct Look {
     all: Trips,
@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(with(11), Queueing::default());
     }
 
-    /// Of single segments the receiver delays the acknowledgements.
+    /// A receiver delays the acknowledgements of single segments.
     #[test]
     fn flows_of_few_segments_tell_nothing() {
         assert_eq!(one(&[20, 220, 220, 220, 220, 220, 220], 2), Queueing::default());
