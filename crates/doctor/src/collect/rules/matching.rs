@@ -1,11 +1,11 @@
 //! Whether a rule matches a packet, as far as that can be known, and what it then says.
 
-use weir_netlink::nftables::text::conntrack_states;
 use weir_netlink::nftables::{
     Comparison, Element, Expression, Family, Hook, NftVerdict, Register, Registers, Rule,
 };
 
 use super::packet::{Bytes, Names, Packet, State};
+use super::xtables;
 use crate::evidence::Missed;
 
 /// Connection tracking looks at packets at this priority (NF_IP_PRI_CONNTRACK); rules before it see no state.
@@ -203,7 +203,7 @@ fn put(registers: &mut Registers, to: Register, bytes: Bytes, length: usize) -> 
 }
 
 /// Before connection tracking has seen a packet, it has no entry, and that reads as invalid (nft_ct_get_eval).
-fn state(asking: &Asking<'_, '_>) -> State {
+pub(super) fn state(asking: &Asking<'_, '_>) -> State {
     let early = match asking.packet.hook {
         Hook::Ingress | Hook::Egress => true,
         Hook::Prerouting | Hook::Output => asking.priority < CONNTRACK,
@@ -296,15 +296,14 @@ fn lookup(
 
 fn match_of_iptables(name: &str, info: &[u8], asking: &Asking<'_, '_>) -> Step {
     match name {
-        "comment" => Step::Goes,
         "limit" | "hashlimit" | "connlimit" | "quota" => Step::Perhaps(Some(Missed::Limit)),
         "statistic" => Step::Perhaps(Some(Missed::Chance)),
         "set" => Step::Perhaps(Some(Missed::Set)),
-        "conntrack" | "state" => match conntrack_states(name, info) {
-            Some(states) => sure(states & state(asking) as u32 != 0),
-            None => Step::Perhaps(None),
+        _ => match xtables::matches(name, info, asking) {
+            Match::Yes => Step::Goes,
+            Match::Perhaps => Step::Perhaps(None),
+            Match::No => Step::Ends,
         },
-        _ => Step::Perhaps(None),
     }
 }
 

@@ -9,6 +9,7 @@ mod nat;
 mod packet;
 mod refused;
 mod walk;
+mod xtables;
 
 use std::collections::HashMap;
 
