@@ -56,7 +56,7 @@ const SETTINGS: &[(&str, &str)] = &[
          nf_conntrack_tcp_timeout_fin_wait nf_conntrack_tcp_timeout_last_ack \
          nf_conntrack_tcp_timeout_unacknowledged nf_conntrack_tcp_timeout_syn_sent \
          nf_conntrack_tcp_timeout_syn_recv nf_conntrack_tcp_timeout_close nf_conntrack_udp_timeout nf_conntrack_udp_timeout_stream \
-         nf_conntrack_icmp_timeout nf_conntrack_frag6_high_thresh nf_conntrack_frag6_timeout",
+         nf_conntrack_icmp_timeout nf_conntrack_icmpv6_timeout nf_conntrack_frag6_high_thresh nf_conntrack_frag6_timeout",
     ),
     (
         "net.bridge",

@@ -45,6 +45,23 @@ pub struct NatTable {
     pub ended: BTreeMap<String, (f64, f64)>,
 }
 
+impl NatTable {
+    /// True if the inside host has an address of IPv6.
+    pub fn is_of_ipv6(&self) -> bool {
+        self.inside.is_some_and(|inside| inside.is_ipv6())
+    }
+
+    /// True if no host on the way changes the inside host's address, as on most paths of IPv6.
+    pub fn is_untranslated(&self) -> bool {
+        self.inside.is_some_and(|inside| self.outside.contains(&inside.ip()))
+    }
+
+    /// True if a gateway of the lab was measured.
+    pub fn is_of_lab(&self) -> bool {
+        self.source == NatSource::Lab
+    }
+}
+
 /// A failing row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NatRow {
@@ -97,9 +114,22 @@ pub struct NatRule {
     pub random: bool,
     /// One outside address for all connections of a host.
     pub persistent: bool,
+    /// Protocols (`udp`, `tcp`, `icmp`) of which it may translate the table's connections: its conditions, and the rules before it,
+    /// were evaluated for their first packets. Every one where that was not possible.
+    #[serde(default = "NatRule::every_protocol")]
+    pub protocols: Vec<String>,
 }
 
 impl NatRule {
+    pub(crate) fn every_protocol() -> Vec<String> {
+        ["udp", "tcp", "icmp"].map(str::to_owned).to_vec()
+    }
+
+    /// True if it may translate the connections that a row is about, by the row's name.
+    pub fn is_about(&self, row: &str) -> bool {
+        self.protocols.iter().any(|protocol| row.starts_with(protocol.as_str()))
+    }
+
     /// True if it gives several outside addresses, one connection after another.
     pub fn changes_address(&self) -> bool {
         self.rule.random || !self.persistent && self.addresses.is_some_and(|(first, last)| first != last)

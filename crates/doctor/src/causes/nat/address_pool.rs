@@ -16,7 +16,7 @@ pub(super) const CAUSE: Cause = Cause {
             whose media and signalling go to different servers.",
     must: &[
         "a row about pooling fails, or one inside port is seen by several outside addresses",
-        "a rule translates to more than one address without persistent, or by chance",
+        "a rule translates such connections to more than one address without persistent, or by chance",
     ],
     should: &["the outside addresses of the table are those of the rule"],
     must_not: &["every rule gives one address"],

@@ -52,6 +52,7 @@ fn masquerade() -> NatRule {
         ports: None,
         random: false,
         persistent: false,
+        protocols: NatRule::every_protocol(),
     }
 }
 
@@ -144,6 +145,88 @@ fn a_time_that_agrees_with_a_setting_is_the_settings() {
     // 120 s are too short as well, and do not end a mapping after 30 s.
     set(&mut evidence, "net.netfilter.nf_conntrack_udp_timeout", "120");
     only(&evidence, "nat-elsewhere");
+}
+
+/// A rule's own times are those of its protocol; one whose time is unknown is a suspect with low confidence.
+#[test]
+fn times_of_a_rule_are_for_its_protocol() {
+    let mut evidence = seen(&["udp-idle-unanswered"]);
+    set(&mut evidence, "net.netfilter.nf_conntrack_udp_timeout", "300");
+    let policy = |protocol: u8, seconds: &[(&str, u64)]| TimeoutRule {
+        rule: Rule { backend: Backend::IptablesLegacy, ..rule("-A PREROUTING -p udp -j CT") },
+        object: "hasty".into(),
+        protocol,
+        seconds: seconds.iter().map(|(name, s)| ((*name).to_owned(), *s)).collect(),
+    };
+    for (timeout, cause, confidence) in [
+        (policy(17, &[("udp_timeout", 30)]), "nat-timers-short", Confidence::High),
+        (policy(17, &[("udp_timeout_stream", 300)]), "nat-timers-short", Confidence::Low),
+        (policy(0, &[]), "nat-timers-short", Confidence::Low),
+        (policy(17, &[("udp_timeout", 200)]), "nat-elsewhere", Confidence::Medium),
+        (policy(6, &[]), "nat-elsewhere", Confidence::Medium),
+    ] {
+        host(&mut evidence).timeouts = vec![timeout];
+        let finding = only(&evidence, cause);
+        if cause == "nat-timers-short" {
+            assert_eq!(finding.confidence, confidence, "{finding:#?}");
+        }
+    }
+}
+
+/// Connection tracking has settings of its own for ICMPv6 and for fragments of IPv6.
+#[test]
+fn settings_of_ipv6_explain_rows_of_ipv6() {
+    let mut evidence = seen(&["icmp-query-idle", "udp-fragments-in-order"]);
+    let table = evidence.nat.as_mut().unwrap();
+    (table.inside, table.server) = ("[fd00:1::2]:40000".parse().ok(), "[fd00:3::2]:9".parse().ok());
+    table.ended.insert("icmp".into(), (29.9, 30.2));
+    for (name, value) in [("nf_conntrack_icmp_timeout", "30"), ("nf_conntrack_icmpv6_timeout", "60")] {
+        set(&mut evidence, &format!("net.netfilter.{name}"), value);
+    }
+    set(&mut evidence, "net.ipv4.ipfrag_high_thresh", "1");
+    only(&evidence, "nat-elsewhere");
+    set(&mut evidence, "net.netfilter.nf_conntrack_icmpv6_timeout", "30");
+    set(&mut evidence, "net.netfilter.nf_conntrack_frag6_high_thresh", "1");
+    let found = found(&evidence);
+    let names: Vec<&str> = found.iter().flat_map(|f| &f.fixes[0].tune).map(|s| s.name.as_str()).collect();
+    let expected =
+        ["net.netfilter.nf_conntrack_icmpv6_timeout", "net.netfilter.nf_conntrack_frag6_high_thresh"];
+    assert_eq!(names, expected);
+}
+
+/// Over most paths of IPv6 nothing translates: the rules of a host that forwards still refuse packets.
+#[test]
+fn rules_of_a_router_are_named_on_a_path_without_nat() {
+    let mut evidence = seen(&["icmp-error-in", "tcp-unsolicited-syn"]);
+    host(&mut evidence).rules.clear();
+    host(&mut evidence).refused = vec![drops("error-in", true)];
+    set(&mut evidence, "net.ipv6.conf.all.forwarding", "1");
+    only(&evidence, "nat-elsewhere");
+    let table = evidence.nat.as_mut().unwrap();
+    table.inside = "[fd00:1::2]:40000".parse().ok();
+    table.outside = vec!["fd00:1::2".parse().unwrap()];
+    let causes = |evidence: &Evidence| found(evidence).into_iter().map(|f| f.cause).collect::<Vec<_>>();
+    // The SYN is answered by the inside host.
+    assert_eq!(causes(&evidence), ["nat-packets-dropped", "nat-elsewhere"]);
+    set(&mut evidence, "net.ipv6.conf.all.forwarding", "0");
+    assert_eq!(causes(&evidence), ["nat-elsewhere"]);
+}
+
+/// A rule that translates other connections is not to blame.
+#[test]
+fn rules_for_other_connections_are_not_named() {
+    let mut evidence = seen(&["udp-mapping"]);
+    host(&mut evidence).rules[0] = NatRule { random: true, protocols: vec!["tcp".into()], ..masquerade() };
+    only(&evidence, "nat-elsewhere");
+    host(&mut evidence).rules[0].protocols = vec!["udp".into()];
+    only(&evidence, "nat-ports-drawn");
+    evidence.nat.as_mut().unwrap().changes_address = true;
+    let addresses: Option<(IpAddr, IpAddr)> =
+        Some((OUTSIDE.parse().unwrap(), "203.0.113.9".parse().unwrap()));
+    host(&mut evidence).rules[0] = NatRule { addresses, protocols: vec!["tcp".into()], ..masquerade() };
+    only(&evidence, "nat-elsewhere");
+    host(&mut evidence).rules[0].protocols = vec!["udp".into()];
+    only(&evidence, "nat-address-pool");
 }
 
 #[test]

@@ -12,7 +12,10 @@ pub(super) const CAUSE: Cause = Cause {
     about: "A NAT needs the ports of a datagram, which only its first fragment has, so connection tracking puts fragments \
             together first. The memory for that is bounded by ipfrag_high_thresh, and the time by ipfrag_time. With very \
             small values every datagram in fragments is lost: long DNS answers, IKE with certificates, tunnels.",
-    must: &["a row about fragments fails", "ipfrag_high_thresh is below 128 KiB, or ipfrag_time is 0"],
+    must: &[
+        "a row about fragments fails",
+        "ipfrag_high_thresh is below 128 KiB, or ipfrag_time is 0; over IPv6 nf_conntrack_frag6_high_thresh and nf_conntrack_frag6_timeout",
+    ],
     should: &["no rule refuses fragments"],
     must_not: &["both settings are the kernel's own or larger"],
     lookalikes: &[
@@ -28,12 +31,28 @@ pub(super) const CAUSE: Cause = Cause {
     })
 };
 
-/// The kernel's own values (IPFRAG_HIGH_THRESH, IP_FRAG_TIME).
-const OWN: [(&str, u64); 2] = [("net.ipv4.ipfrag_high_thresh", 4 << 20), ("net.ipv4.ipfrag_time", 30)];
+/// Memory and time for fragments, with the kernel's own values (IPFRAG_HIGH_THRESH, IP_FRAG_TIME; IPV6_FRAG_HIGH_THRESH,
+/// IPV6_FRAG_TIMEOUT). Connection tracking of IPv6 has its own.
+pub(super) fn settings(ipv6: bool) -> [(&'static str, u64); 2] {
+    if ipv6 {
+        [
+            ("net.netfilter.nf_conntrack_frag6_high_thresh", 4 << 20),
+            ("net.netfilter.nf_conntrack_frag6_timeout", 60),
+        ]
+    } else {
+        [("net.ipv4.ipfrag_high_thresh", 4 << 20), ("net.ipv4.ipfrag_time", 30)]
+    }
+}
 
-fn fill(_: &EvidenceView<'_>, namespace: &Namespace, rows: &[(&NatRow, Reason<'_>)], finding: &mut Finding) {
+fn fill(
+    view: &EvidenceView<'_>,
+    namespace: &Namespace,
+    rows: &[(&NatRow, Reason<'_>)],
+    finding: &mut Finding,
+) {
+    let ipv6 = view.evidence.nat.as_ref().is_some_and(|table| table.is_of_ipv6());
     let mut settings = Vec::new();
-    for (name, own) in OWN {
+    for (name, own) in self::settings(ipv6) {
         if let Some(now) = namespace.setting(name).filter(|now| *now < own) {
             finding.seen(EvidenceSource::Settings, format!("{name} = {now}"));
             settings.push(Setting::new(name, now, own, format!("the kernel's own value is {own}")));

@@ -41,11 +41,13 @@ const NOT_INJECTED: &str = "its evidence is a table of `weir nat check`, which t
                             `crates/cli/tests/nat_doctor.rs` makes both.";
 
 /// Namespaces that the table can be about: those that translate sources, and of these the one that has the outside address, or
-/// else the own one.
+/// else the own one. If nothing on the way translates, also those that only forward: their rules and timers decide as well.
 fn gateways<'a>(view: &EvidenceView<'a>) -> Vec<&'a Namespace> {
     let Some(table) = &view.evidence.nat else { return Vec::new() };
-    let all: Vec<&Namespace> =
-        view.namespaces().filter(|n| n.nat.as_ref().is_some_and(|nat| !nat.rules.is_empty())).collect();
+    let forwarding = if table.is_of_ipv6() { "net.ipv6.conf.all.forwarding" } else { "net.ipv4.ip_forward" };
+    let forwards = |n: &Namespace| table.is_untranslated() && n.setting(forwarding) == Some(1);
+    let is_gateway = |n: &&Namespace| n.nat.as_ref().is_some_and(|nat| !nat.rules.is_empty() || forwards(n));
+    let all: Vec<&Namespace> = view.namespaces().filter(is_gateway).collect();
     let chosen = |is: &dyn Fn(&Namespace) -> bool| -> Vec<&Namespace> {
         all.iter().copied().filter(|n| is(n)).collect()
     };

@@ -14,8 +14,9 @@ pub(super) const CAUSE: Cause = Cause {
     id: "nat-packets-dropped",
     title: "a rule refuses packets that a NAT must carry",
     about: "The table says that packets do not get through the NAT: ICMP errors about its connections, pings, SYNs that \
-            cross, fragments, or other protocols. The rules of this host were evaluated for such packets, with the table's \
-            addresses, and one of them refuses them. Often a rule drops ICMP before one accepts `ct state related`. \
+            cross, fragments, or other protocols. The rules of this host (nftables and both kinds of iptables) were \
+            evaluated for such packets, with the table's addresses, and one of them refuses them. A condition that the \
+            doctor cannot evaluate may match: the finding then says \"may refuse\", with low confidence. Often a rule drops ICMP before one accepts `ct state related`. \
             Traceroute then shows no hops, and path MTU discovery fails.",
     must: &[
         "a row about such packets fails",

@@ -3,6 +3,7 @@
 use super::reason::Reason;
 use super::{NOT_INJECTED, add_rows, add_rules, count, each_gateway, ids};
 use crate::causes::{Cause, EvidenceView, Group};
+use crate::command::iptables::program;
 use crate::command::{Unwritable, nft};
 use crate::evidence::{Backend, Namespace, NatRow, NatRule};
 use crate::finding::{Finding, Fix};
@@ -16,7 +17,7 @@ pub(super) const CAUSE: Cause = Cause {
             fails. Parity and range of ports are lost, too.",
     must: &[
         "a row about ports fails",
-        "a rule that translates sources has random, fully-random or a range of ports",
+        "a rule that translates such connections has random, fully-random or a range of ports",
     ],
     should: &["the outside address of the table is one of this host"],
     must_not: &[
@@ -72,11 +73,12 @@ pub(super) fn edited(rule: &NatRule, title: &str, risk: &str, how: &'static str)
         let (commands, undo) = nft::edit(&rule.rule, how);
         return Fix::new(title, risk, commands, undo);
     }
-    let look = "change it in the program that made it; `iptables -t nat -S` shows it";
+    let program = program(rule.rule.backend, &rule.rule.family);
+    let look = format!("change it in the program that made it; `{program} -t nat -S` shows it");
     Fix::new(
         title,
         risk,
-        [Err(Unwritable::new("the rule", &rule.rule.text, "belongs to another program", look))],
+        [Err(Unwritable::new("the rule", &rule.rule.text, "belongs to another program", &look))],
         [],
     )
 }

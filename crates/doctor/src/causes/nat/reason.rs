@@ -1,5 +1,6 @@
 //! Sorts each failing row to the one thing on this host that fails it.
 
+use super::fragments;
 use super::rows::{ADDRESSES, FRAGMENTS, LIMITS, Limit, PACKETS, PORTS, TIMERS, Timer, UNSOLICITED};
 use crate::evidence::{Namespace, NatHost, NatRow, NatRule, NatTable, Refused, RuleVerdict, TimeoutRule};
 
@@ -29,8 +30,6 @@ pub(super) enum Reason<'a> {
 const SLACK_S: f64 = 1.0;
 const SLACK_RATIO: f64 = 0.02;
 
-const FRAGMENT_MEMORY: &str = "net.ipv4.ipfrag_high_thresh";
-const FRAGMENT_TIME: &str = "net.ipv4.ipfrag_time";
 /// The kernel's own value is 4 MiB. A datagram of 64 KiB in fragments of 1,500 bytes takes about 100 KiB of buffers.
 const LITTLE_MEMORY: u64 = 128 << 10;
 /// The kernel's own value is 30 s (RFC 1122 section 3.3.2: 60 to 120 s). Below one round trip of a slow path it loses fragments.
@@ -60,7 +59,8 @@ fn of<'a>(table: &NatTable, namespace: &Namespace, host: &'a NatHost, row: &NatR
     if let Some(timer) = TIMERS.iter().find(|timer| timer.row == id) {
         return timed(table, namespace, host, timer);
     }
-    if id == UNSOLICITED {
+    // Without translation the inside host itself gets the SYN.
+    if id == UNSOLICITED && !table.is_untranslated() {
         return answered(host);
     }
     if let Some(refused) = refused(host, id) {
@@ -68,22 +68,24 @@ fn of<'a>(table: &NatTable, namespace: &Namespace, host: &'a NatHost, row: &NatR
     }
     // Address by address: a port that changes along with it is no fault of its own.
     if ADDRESSES.contains(&id) && (table.changes_address || id.ends_with("pooling")) {
-        return match host.rules.iter().find(|rule| rule.changes_address()) {
+        return match host.rules.iter().find(|rule| rule.changes_address() && rule.is_about(id)) {
             Some(rule) => Reason::Addresses(rule),
             None => Reason::Elsewhere(format!(
-                "{}, though each rule here gives a host one outside address",
+                "{}, though each rule here for such packets gives a host one outside address",
                 row.seen
             )),
         };
     }
-    let drawn = |rule: &&NatRule| rule.random || rule.ports.is_some() && id != "udp-first-packets";
+    let drawn = |rule: &&NatRule| {
+        rule.is_about(id) && (rule.random || rule.ports.is_some() && id != "udp-first-packets")
+    };
     if PORTS.contains(&id)
         && !row.partly
         && let Some(rule) = host.rules.iter().find(drawn)
     {
         return Reason::Ports(rule);
     }
-    if FRAGMENTS.contains(&id) && has_little_room(namespace) {
+    if FRAGMENTS.contains(&id) && has_little_room(namespace, table.is_of_ipv6()) {
         return Reason::Fragments;
     }
     let by_kernel = LIMITS.iter().find(|limit| limit.rows.contains(&id));
@@ -103,7 +105,7 @@ fn nothing_here(host: &NatHost, id: &str, row: &NatRow) -> String {
         let kinds: Vec<&str> = kinds.copied().collect();
         format!("{}, though the rules here let such packets pass ({})", row.seen, kinds.join(", "))
     } else if PORTS.contains(&id) {
-        format!("{}, though no rule here draws ports", row.seen)
+        format!("{}, though no rule here draws the ports of such packets", row.seen)
     } else {
         format!("{}, and no rule or setting here does this", row.seen)
     }
@@ -137,9 +139,10 @@ pub(super) fn told(refused: &Refused) -> String {
     }
 }
 
-fn has_little_room(namespace: &Namespace) -> bool {
+fn has_little_room(namespace: &Namespace, ipv6: bool) -> bool {
+    let [(memory, _), (time, _)] = fragments::settings(ipv6);
     let below = |name: &str, bound: u64| namespace.setting(name).is_some_and(|value| value < bound);
-    below(FRAGMENT_MEMORY, LITTLE_MEMORY) || below(FRAGMENT_TIME, LITTLE_TIME_S)
+    below(memory, LITTLE_MEMORY) || below(time, LITTLE_TIME_S)
 }
 
 /// True if a mapping that lives so long, s, ends between the two times.
@@ -155,21 +158,28 @@ fn timed<'a>(
     timer: &'static Timer,
 ) -> Reason<'a> {
     let ended = table.ended.get(timer.experiment).copied();
+    let protocol = timer.protocol(table.is_of_ipv6());
+    let names: Vec<&'static str> = timer.names(table.is_of_ipv6()).collect();
     let last = |name: &str| name.split_once("nf_conntrack_").map_or(name, |(_, end)| end).to_owned();
-    for rule in &host.timeouts {
-        let times = timer.settings.iter().filter_map(|name| rule.seconds.get(&last(name)).copied());
-        if let Some(seconds) = times.into_iter().find(|s| ended.is_some_and(|ended| fits(*s, ended))) {
+    let own_times = |rule: &TimeoutRule| -> Vec<u64> {
+        names.iter().filter_map(|name| rule.seconds.get(&last(name)).copied()).collect()
+    };
+    let rules = || host.timeouts.iter().filter(|rule| [0, protocol].contains(&rule.protocol));
+    for rule in rules() {
+        if let Some(seconds) =
+            own_times(rule).into_iter().find(|s| ended.is_some_and(|ended| fits(*s, ended)))
+        {
             return Reason::TimeoutRule(rule, Some(seconds));
         }
     }
     let values: Vec<(&'static str, u64)> =
-        timer.settings.iter().filter_map(|name| Some((*name, namespace.setting(name)?))).collect();
+        names.iter().filter_map(|name| Some((*name, namespace.setting(name)?))).collect();
     let short =
         |(_, s): &&(&'static str, u64)| *s < timer.least_s && ended.is_none_or(|ended| fits(*s, ended));
     if let Some((name, seconds)) = values.iter().find(short) {
         return Reason::Timer(timer, name, *seconds);
     }
-    if let Some(rule) = host.timeouts.iter().find(|rule| rule.seconds.is_empty()) {
+    if let Some(rule) = rules().find(|rule| own_times(rule).is_empty()) {
         return Reason::TimeoutRule(rule, None);
     }
     let here: Vec<String> = values.iter().map(|(name, s)| format!("{name} = {s} s")).collect();

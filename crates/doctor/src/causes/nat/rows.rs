@@ -11,6 +11,23 @@ pub(super) struct Timer {
     pub(super) least_s: u64,
 }
 
+impl Timer {
+    /// Protocol of its mappings, by the row's name.
+    pub(super) fn protocol(&self, ipv6: bool) -> u8 {
+        match self.row.split_once('-') {
+            Some(("udp", _)) => 17,
+            Some(("tcp", _)) => 6,
+            _ if ipv6 => 58,
+            _ => 1,
+        }
+    }
+
+    /// The settings for a version of IP: ICMP alone has one for each.
+    pub(super) fn names(&self, ipv6: bool) -> impl Iterator<Item = &'static str> {
+        self.settings.iter().map(move |name| if ipv6 && *name == ICMP { ICMP6 } else { *name })
+    }
+}
+
 const UDP: &str = "net.netfilter.nf_conntrack_udp_timeout";
 const STREAM: &str = "net.netfilter.nf_conntrack_udp_timeout_stream";
 const SYN_SENT: &str = "net.netfilter.nf_conntrack_tcp_timeout_syn_sent";
@@ -19,6 +36,7 @@ const CLOSE_WAIT: &str = "net.netfilter.nf_conntrack_tcp_timeout_close_wait";
 const FIN_WAIT: &str = "net.netfilter.nf_conntrack_tcp_timeout_fin_wait";
 const CLOSE: &str = "net.netfilter.nf_conntrack_tcp_timeout_close";
 const ICMP: &str = "net.netfilter.nf_conntrack_icmp_timeout";
+const ICMP6: &str = "net.netfilter.nf_conntrack_icmpv6_timeout";
 
 const fn timer(
     row: &'static str,

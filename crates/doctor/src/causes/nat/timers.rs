@@ -13,7 +13,8 @@ pub(super) const CAUSE: Cause = Cause {
     title: "the NAT forgets mappings sooner than the RFCs ask for",
     about: "A table of `weir nat` says that idle mappings end too soon, and the time agrees with a setting of connection \
             tracking on this host, or with a rule that gives connections times of their own (`ct timeout`, `-j CT \
-            --timeout`). The kernel's own values are shorter than the RFCs': UDP without an answer 30 s, ICMP 30 s, \
+            --timeout` with a policy of `nfct`). Linux shows four bytes of a policy's name in its rule: times in which \
+            several such policies differ count as unknown, which lowers confidence. The kernel's own values are shorter than the RFCs': UDP without an answer 30 s, ICMP 30 s, \
             connections of TCP that are being opened 120 s, after one FIN 60 s, after a reset 10 s.",
     must: &[
         "a row about an idle time fails",
@@ -64,8 +65,9 @@ fn fill(_: &EvidenceView<'_>, _: &Namespace, rows: &[(&NatRow, Reason<'_>)], fin
             }
             Reason::TimeoutRule(rule, seconds) => {
                 let time = seconds.map_or("of unknown time".to_owned(), |s| format!("of {s} s"));
+                let what = if rule.rule.backend == Backend::Nft { "object" } else { "policy" };
                 let text = format!(
-                    "{} (object {} {time}); {}: {}",
+                    "{} ({what} {} {time}); {}: {}",
                     line_of(&rule.rule),
                     rule.object,
                     row.id,

@@ -4,9 +4,12 @@ mod decide;
 mod exact;
 mod legacy;
 mod listing;
+mod made;
 mod matching;
 mod nat;
+mod old;
 mod packet;
+mod policies;
 mod refused;
 mod walk;
 mod xtables;
@@ -86,6 +89,8 @@ pub(super) fn finish(root: &ProcRoot, inside: &mut Namespace, earlier: &Namespac
 
 #[cfg(test)]
 mod hostile;
+#[cfg(test)]
+mod nat_tests;
 #[cfg(test)]
 mod ruleset_fuzz;
 #[cfg(test)]

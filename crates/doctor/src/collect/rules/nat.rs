@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use weir_netlink::iptables;
 use weir_netlink::nftables::nat::{self, Choice, Nat, Ports, Translation};
-use weir_netlink::nftables::{self, CtTimeout, Expression, Tables};
+use weir_netlink::nftables::{self, Base, Comparison, CtTimeout, Expression, Family};
 use weir_sys::{ProcRoot, Result};
 
 use super::listing::Lister;
-use super::{legacy, refused};
-use crate::evidence::{Namespace, NatHost, NatRule, NatTable, Rule, TimeoutRule};
+use super::old::AllTables;
+use super::policies::{self, Policy};
+use super::refused;
+use crate::evidence::{Backend, Namespace, NatHost, NatRule, NatTable, Rule, TimeoutRule};
 
 /// Rules of each kind that are kept.
 const RULES: usize = 100;
@@ -33,50 +35,54 @@ const TCP_TIMES: [&str; 11] = [
 ];
 const UDP_TIMES: [&str; 2] = ["udp_timeout", "udp_timeout_stream"];
 const ICMP_TIMES: [&str; 1] = ["icmp_timeout"];
+const ICMP6_TIMES: [&str; 1] = ["icmpv6_timeout"];
 
 /// Reads the calling thread's namespace, whose other evidence is `inside`.
 pub(crate) fn read(root: &ProcRoot, inside: &Namespace, table: &NatTable) -> Result<NatHost> {
     let mut host = NatHost::default();
-    let tables = nftables::read(root)?.unwrap_or_default();
+    let all = AllTables::new(nftables::read(root)?.unwrap_or_default(), iptables::read(root)?);
     let objects = nftables::ct_timeouts(root)?;
-    let lister = Lister::new(&tables);
-    for place in 0..tables.rules.len() {
-        host.rules.extend(translation(&tables, &lister, place));
-        host.timeouts.extend(timeouts(&tables, &lister, place, &objects));
+    // Without a rule that names one, asking would load a module.
+    let named = all.tables.rules.iter().any(|rule| policy_of(rule).is_some());
+    let policies = if named { policies::read()? } else { Vec::new() };
+    let lister = Lister::new(&all.tables);
+    let mut places = Vec::new();
+    for place in 0..all.tables.rules.len() {
+        if let Some(rule) = translation(&all, &lister, place).filter(|_| places.len() < RULES) {
+            host.rules.push(rule);
+            places.push(place);
+        }
+        host.timeouts.extend(timeouts(&all, &lister, place, &objects, &policies));
     }
-    for old in iptables::read(root)? {
-        add_legacy(&old, &mut host);
-    }
-    host.rules.truncate(RULES);
     host.timeouts.truncate(RULES);
-    if !host.rules.is_empty() {
-        refused::ask(&tables, inside, table, &mut host);
+    if !host.rules.is_empty() || table.is_untranslated() {
+        refused::ask(&all, &lister, inside, table, &places, &mut host);
     }
     Ok(host)
 }
 
 /// The rule at that place, if it translates sources.
-fn translation(tables: &Tables, lister: &Lister<'_>, place: usize) -> Option<NatRule> {
-    let expressions = &tables.rules[place].expressions;
+fn translation(all: &AllTables, lister: &Lister<'_>, place: usize) -> Option<NatRule> {
+    let expressions = &all.tables.rules[place].expressions;
     let Some(Nat::Source(to)) = nat::of(expressions) else { return None };
     let choice = Choice::of(expressions)?;
-    let mut rule = lister.rule(place);
-    rule.text = told(&rule.text, &to, choice);
-    Some(of_rule(rule, &to, choice))
-}
-
-fn of_rule(rule: Rule, to: &Translation, choice: Choice) -> NatRule {
+    let mut rule = all.rule(lister, place);
+    rule.text = match rule.backend {
+        Backend::Nft => told(&rule.text, &to, choice),
+        _ => told_by_iptables(&rule.text, &to, choice),
+    };
     let ports = match &to.ports {
         Ports::Range(range) => Some((*range.start(), *range.end())),
         Ports::Kernel | Ports::Mapped => None,
     };
-    NatRule {
+    Some(NatRule {
         rule,
         addresses: to.addresses.map(|(first, last)| (first.ip(), last.ip())),
         ports,
         random: choice.random || choice.fully_random,
         persistent: choice.persistent,
-    }
+        protocols: NatRule::every_protocol(),
+    })
 }
 
 /// The rule's text: its conditions, and the translation in the words of nft.
@@ -102,27 +108,100 @@ fn told(text: &str, to: &Translation, choice: Choice) -> String {
     format!("{conditions}{target}{ports}{flags}").trim_start().to_owned()
 }
 
+/// The rule's text with the options of its target, as `iptables -S` writes them.
+fn told_by_iptables(text: &str, to: &Translation, choice: Choice) -> String {
+    let ports = match &to.ports {
+        Ports::Range(range) => format!("{}-{}", range.start(), range.end()),
+        Ports::Kernel | Ports::Mapped => String::new(),
+    };
+    let target = match to.addresses {
+        None if ports.is_empty() => String::new(),
+        None => format!(" --to-ports {ports}"),
+        Some((first, last)) => {
+            let (first, last) = (first.ip(), last.ip());
+            let range = if first == last { first.to_string() } else { format!("{first}-{last}") };
+            let range = if first.is_ipv6() && !ports.is_empty() { format!("[{range}]") } else { range };
+            let colon = if ports.is_empty() { "" } else { ":" };
+            format!(" --to-source {range}{colon}{ports}")
+        }
+    };
+    let flags = [
+        (choice.random, " --random"),
+        (choice.fully_random, " --random-fully"),
+        (choice.persistent, " --persistent"),
+    ];
+    let flags: String = flags.iter().filter(|(has, _)| *has).map(|(_, word)| *word).collect();
+    format!("{text}{target}{flags}")
+}
+
 /// The rule at that place, if it gives connections idle times of their own.
 fn timeouts(
-    tables: &Tables,
+    all: &AllTables,
     lister: &Lister<'_>,
     place: usize,
     objects: &[CtTimeout],
+    policies: &[Policy],
 ) -> Option<TimeoutRule> {
-    let of = &tables.rules[place];
-    let found = of.expressions.iter().find_map(|expression| match expression {
-        Expression::CtTimeout(name) => Some(name.clone()),
-        Expression::Target { name, info, .. } if name == "CT" => policy(info),
+    let of = &all.tables.rules[place];
+    let object = of.expressions.iter().find_map(|expression| match expression {
+        Expression::CtTimeout(name) => Some(name),
         _ => None,
     });
-    let object = found?;
-    let same = |o: &&CtTimeout| o.family == of.family && o.table == of.table && o.name == object;
+    let Some(object) = object else {
+        return policy_of(of).map(|shown| by_policy(all.rule(lister, place), of, &shown, policies));
+    };
+    let same = |o: &&CtTimeout| o.family == of.family && o.table == of.table && o.name == *object;
     let known = objects.iter().find(same);
     Some(TimeoutRule {
         rule: lister.rule(place),
         protocol: known.map_or(0, |o| o.protocol),
-        seconds: known.map(times).unwrap_or_default(),
-        object,
+        seconds: known.map(|o| times(o.protocol, &o.seconds)).unwrap_or_default(),
+        object: object.clone(),
+    })
+}
+
+/// The policy of a rule with the target CT, by the part of its name that the kernel shows.
+fn policy_of(rule: &nftables::Rule) -> Option<String> {
+    rule.expressions.iter().find_map(|expression| match expression {
+        Expression::Target { name, info, .. } if name == "CT" => policy(info),
+        _ => None,
+    })
+}
+
+/// Several policies may begin with the part of the name that is shown: then only times that they agree in are known.
+fn by_policy(shown_as: Rule, rule: &nftables::Rule, shown: &str, policies: &[Policy]) -> TimeoutRule {
+    let protocol = protocol(&rule.expressions);
+    let fits = |policy: &&Policy| {
+        (policy.ipv6 == (rule.family == Family::Ip6))
+            && policy.is_shown_as(shown)
+            // A rule may use a policy of its own protocol only (net/netfilter/xt_CT.c, xt_ct_set_timeout).
+            && protocol.is_none_or(|protocol| protocol == policy.protocol)
+    };
+    let candidates: Vec<&Policy> = policies.iter().filter(fits).collect();
+    let names: Vec<&str> = candidates.iter().map(|policy| policy.name.as_str()).collect();
+    let mut seconds = candidates.first().map(|p| times(p.protocol, &p.seconds)).unwrap_or_default();
+    for policy in candidates.iter().skip(1) {
+        let others = times(policy.protocol, &policy.seconds);
+        seconds.retain(|name, value| others.get(name) == Some(value));
+    }
+    TimeoutRule {
+        rule: shown_as,
+        protocol: protocol.or(candidates.first().map(|p| p.protocol)).unwrap_or(0),
+        object: if names.is_empty() { shown.to_owned() } else { names.join(" or ") },
+        seconds,
+    }
+}
+
+/// The protocol that a rule asks for.
+fn protocol(expressions: &[Expression]) -> Option<u8> {
+    expressions.windows(2).find_map(|pair| match pair {
+        // NFT_META_L4PROTO, or the field of IPv4.
+        [
+            Expression::Meta { key: 16, .. }
+            | Expression::Payload { base: Base::Network, offset: 9, length: 1, .. },
+            Expression::Compare { with: Comparison::Equal, value, .. },
+        ] => value.first().copied(),
+        _ => None,
     })
 }
 
@@ -132,43 +211,15 @@ fn policy(info: &[u8]) -> Option<String> {
     (!name.is_empty()).then(|| String::from_utf8_lossy(&name).into_owned())
 }
 
-fn times(object: &CtTimeout) -> BTreeMap<String, u64> {
-    let names: &[&str] = match object.protocol {
+fn times(protocol: u8, seconds: &[(u16, u32)]) -> BTreeMap<String, u64> {
+    let names: &[&str] = match protocol {
         1 => &ICMP_TIMES,
         6 => &TCP_TIMES,
         17 => &UDP_TIMES,
+        58 => &ICMP6_TIMES,
         _ => &[],
     };
     let name = |kind: u16| names.get(usize::from(kind).checked_sub(1)?).filter(|name| !name.is_empty());
-    let named = object.seconds.iter().filter_map(|(kind, s)| Some((name(*kind)?.to_string(), u64::from(*s))));
+    let named = seconds.iter().filter_map(|(kind, s)| Some((name(*kind)?.to_string(), u64::from(*s))));
     named.collect()
-}
-
-/// Adds the rules of a table of the old iptables.
-fn add_legacy(table: &iptables::Table, host: &mut NatHost) {
-    let family = match table.family {
-        iptables::Family::Ip => "ip",
-        iptables::Family::Ip6 => "ip6",
-    };
-    for chain in &table.chains {
-        for (at, old) in chain.rules.iter().enumerate() {
-            let iptables::Target::Named(name) = &old.target else { continue };
-            let rule = || legacy::evidence(family, &table.name, &chain.name, at as u64 + 1, old);
-            if name == "CT"
-                && let Some(object) = policy(&old.parameters)
-            {
-                host.timeouts.push(TimeoutRule {
-                    rule: rule(),
-                    object,
-                    protocol: 0,
-                    seconds: BTreeMap::new(),
-                });
-            }
-            let to = nat::of_target(name, old.revision, &old.parameters);
-            let choice = Choice::of_target(name, old.revision, &old.parameters);
-            if let (Some(Nat::Source(to)), Some(choice)) = (to, choice) {
-                host.rules.push(of_rule(rule(), &to, choice));
-            }
-        }
-    }
 }

@@ -137,6 +137,13 @@ impl<'a> Packet<'a> {
             Upper::At(protocol, _) => Bytes::Known(vec![protocol]),
             // A later fragment still has the protocol in its header (nft_set_pktinfo_ipv4).
             Upper::None if self.version() == 4 => self.payload(Base::Network, 9, 1),
+            // In IPv6 it is in the header of the fragment (ipv6_find_hdr).
+            Upper::None if self.version() == 6 => match weir_wire::Ipv6::read_quoted(&self.sample.header)
+                .and_then(|(ip, rest)| weir_wire::ipv6::upper_layer(ip.next_header, rest))
+            {
+                Ok(upper) => Bytes::Known(vec![upper.protocol]),
+                Err(_) => Bytes::Unknown,
+            },
             Upper::None if self.version() == 0 => Bytes::Absent,
             Upper::None | Upper::Unknown => Bytes::Unknown,
         }

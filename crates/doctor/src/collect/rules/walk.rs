@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use weir_netlink::nftables::nat::{self, Nat};
 use weir_netlink::nftables::{Chain, Expression, Family, Hook, Tables};
 use weir_text::order;
 
@@ -32,8 +33,10 @@ pub(super) struct Way {
     pub(super) deciders: Vec<(Decider, Hook)>,
     /// Rules that would have let it pass but for one thing.
     pub(super) missed: Vec<(usize, Missed)>,
-    /// One of the deciders surely did it.
+    /// One of the deciders, or of the translators, surely did it.
     pub(super) ends: bool,
+    /// Rules of chains of type nat that may have translated the source, up to the first certain one.
+    pub(super) translators: Vec<usize>,
 }
 
 /// Tables, ready to be walked.
@@ -62,13 +65,23 @@ impl<'a> Walker<'a> {
 
     /// Goes on from `way` with the base chains of the packet's hook.
     pub(super) fn hook(&mut self, packet: &Packet<'_>, sets: &mut dyn AskSet, way: &mut Way) {
-        for place in self.base_chains(packet) {
+        self.chains(packet, sets, way, false);
+    }
+
+    /// Goes through the chains of type nat instead, which the first packet of a connection meets.
+    pub(super) fn translate(&mut self, packet: &Packet<'_>, sets: &mut dyn AskSet, way: &mut Way) {
+        self.chains(packet, sets, way, true);
+    }
+
+    fn chains(&mut self, packet: &Packet<'_>, sets: &mut dyn AskSet, way: &mut Way, translates: bool) {
+        for place in self.base_chains(packet, translates) {
             if way.ends {
                 return;
             }
             let chain = &self.tables.chains[place];
             let Some(base) = &chain.base else { continue };
-            let mut visit = Visit { walker: self, packet, priority: base.priority, sets, way, escapes: 0 };
+            let priority = base.priority;
+            let mut visit = Visit { walker: self, packet, priority, sets, way, escapes: 0, translates };
             let end = visit.chain(chain.family, &chain.table, &chain.name, Reach::Surely, 0);
             if let (true, Some(reach)) = (base.drops, end) {
                 visit.thrown(Decider::Policy(place), reach);
@@ -77,7 +90,7 @@ impl<'a> Walker<'a> {
     }
 
     /// Base chains that see the packet, in the kernel's order.
-    fn base_chains(&self, packet: &Packet<'_>) -> Vec<usize> {
+    fn base_chains(&self, packet: &Packet<'_>, translates: bool) -> Vec<usize> {
         let family = |family: Family| match (family, packet.version()) {
             (Family::Inet | Family::Ip, 4) | (Family::Inet | Family::Ip6, 6) => true,
             (Family::Netdev | Family::Bridge, _) => true,
@@ -100,7 +113,7 @@ impl<'a> Walker<'a> {
             // Chains of type nat see only the first packet of a connection and translate it.
             let sees = base.hook == packet.hook
                 && family(chain.family)
-                && base.kind != "nat"
+                && (base.kind == "nat") == translates
                 && on_device(chain, &base.devices);
             if sees {
                 places.push((base.priority, place));
@@ -140,6 +153,8 @@ struct Visit<'w, 'a, 'p, 't> {
     way: &'t mut Way,
     /// How often the packet may have got out of the base chain unharmed.
     escapes: u64,
+    /// The chain is of type nat.
+    translates: bool,
 }
 
 impl Visit<'_, '_, '_, '_> {
@@ -184,7 +199,10 @@ impl Visit<'_, '_, '_, '_> {
                     returns = Some(taken);
                     None
                 }
-                Says::Accept => None,
+                Says::Accept => {
+                    self.translated(place, taken);
+                    None
+                }
                 Says::Drop => {
                     self.thrown(Decider::Rule(place), taken);
                     None
@@ -218,6 +236,18 @@ impl Visit<'_, '_, '_, '_> {
         {
             self.way.missed.push((place, missed));
         }
+    }
+
+    /// A rule accepts the packet. In a chain of type nat it may have translated its source first, and no other rule does then.
+    fn translated(&mut self, place: usize, reach: Reach) {
+        let rule = &self.walker.tables.rules[place];
+        if !self.translates || !matches!(nat::of(&rule.expressions), Some(Nat::Source(_))) {
+            return;
+        }
+        if !self.way.translators.contains(&place) {
+            self.way.translators.push(place);
+        }
+        self.way.ends |= reach == Reach::Surely;
     }
 
     fn thrown(&mut self, decider: Decider, reach: Reach) {
