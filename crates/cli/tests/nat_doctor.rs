@@ -32,7 +32,15 @@ done
 ip -n client route add default via 198.18.0.1
 ip -n gateway route add default via 198.18.1.1
 ip -n server route add 198.18.0.0/15 via 198.19.0.1
-for n in gateway carrier; do ip netns exec $n sysctl -qw net.ipv4.ip_forward=1; done
+six() { ip -n $1 addr add $2/64 dev $3 nodad; }
+six client fd00:1::2 eth0; six gateway fd00:1::1 in0; six gateway fd00:2::2 out0; six carrier fd00:2::1 in0
+six carrier fd00:3::1 out0; six server fd00:3::2 eth0; six server fd00:3::3 eth0
+ip -n client -6 route add default via fd00:1::1
+ip -n gateway -6 route add default via fd00:2::1
+ip -n server -6 route add default via fd00:3::1
+for n in gateway carrier; do
+  ip netns exec $n sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1
+done
 (umask 077; echo 0123456789abcdef > key)
 ";
 
@@ -55,7 +63,9 @@ impl Planted {
         world.sh(PATH);
         let mut server = world.command("ip");
         server.args(["netns", "exec", "server", WEIR, "serve", "--key-file", "key"]);
-        server.args(["--nat-address", "198.19.0.2", "--nat-address", "198.19.0.3"]);
+        for address in ["198.19.0.2", "198.19.0.3", "fd00:3::2", "fd00:3::3"] {
+            server.args(["--nat-address", address]);
+        }
         let planted = Planted { _server: world.start("serve", server), world };
         planted.nat("gateway", "masquerade");
         planted.timers("gateway", LONG);
@@ -88,7 +98,11 @@ impl Planted {
 
     /// The table from the client, in `nat.json`.
     fn table(&self, idle: &str) -> Value {
-        let args = ["check", "198.19.0.2", "--key-file", "key", "--idle", idle, "--json"];
+        self.table_of("198.19.0.2", idle)
+    }
+
+    fn table_of(&self, server: &str, idle: &str) -> Value {
+        let args = ["check", server, "--key-file", "key", "--idle", idle, "--json"];
         let output = self.client(&args).expect(0);
         self.world.write("nat.json", &output.stdout);
         documents::read(&output.stdout, "nat-check-server")
@@ -262,6 +276,67 @@ fn root_a_rule_that_drops_errors_is_named_and_its_fix_fixes() {
     assert!(command.starts_with("ip netns exec gateway nft"), "{command}");
     planted.world.sh(command);
     assert_eq!(verdict(&planted.table("0"), "icmp-error-in"), "meets");
+    assert!(!has(&planted.findings("gateway"), "nat-packets-dropped"));
+}
+
+/// Both kinds of iptables: the rule that draws ports is named, and the fix for the rule that drops errors fixes it.
+#[test]
+fn root_rules_of_iptables_are_named() {
+    if World::lacks(&["iptables-legacy", "iptables-nft"]) {
+        return;
+    }
+    let Some(planted) = Planted::new() else { return };
+    for (program, place) in [("iptables-nft", "handle"), ("iptables-legacy", "number 1")] {
+        let run = |args: &str| planted.world.sh(&format!("ip netns exec gateway {program} {args}"));
+        planted.rules("gateway", "");
+        run("-t nat -A POSTROUTING -o out0 -p udp -j MASQUERADE --random-fully");
+        run("-t nat -A POSTROUTING -o out0 -j MASQUERADE");
+        run("-A FORWARD -i out0 -p icmp -m icmp --icmp-type 3 -j DROP");
+        assert_eq!(verdict(&planted.table("0"), "icmp-error-in"), "not-sure");
+        let findings = planted.findings("gateway");
+        let ports = of(&findings, "nat-ports-drawn");
+        assert_rows(ports, &["udp-mapping"]);
+        assert!(!ports["summary"].as_str().unwrap().contains("tcp-mapping"), "{ports:#}");
+        let object = ports["object"].as_str().unwrap();
+        assert!(
+            object.starts_with("rule ip nat POSTROUTING") && object.contains("--random-fully"),
+            "{object}"
+        );
+        let dropped = of(&findings, "nat-packets-dropped");
+        let object = dropped["object"].as_str().unwrap();
+        assert_eq!((&dropped["confidence"], object.contains(place)), (&"high".into(), true), "{dropped:#}");
+        planted.world.sh(dropped["fixes"][0]["commands"][0].as_str().unwrap());
+        assert_eq!(verdict(&planted.table("0"), "icmp-error-in"), "meets");
+        assert!(!has(&planted.findings("gateway"), "nat-packets-dropped"));
+    }
+}
+
+#[test]
+fn root_rules_and_settings_of_ipv6_are_named() {
+    if World::lacks(&["ip6tables-legacy"]) {
+        return;
+    }
+    let Some(planted) = Planted::new() else { return };
+    planted.rules(
+        "gateway",
+        "table ip6 nat { chain post { type nat hook postrouting priority srcnat; oifname out0 masquerade random; }; }",
+    );
+    planted.timers("gateway", "icmpv6_timeout=2");
+    planted
+        .world
+        .sh("ip netns exec gateway ip6tables-legacy -A FORWARD -i out0 -p ipv6-icmp --icmpv6-type 1 -j DROP");
+    let table = planted.table_of("fd00:3::2", "6s");
+    assert_eq!((verdict(&table, "icmp-error-in"), verdict(&table, "udp-mapping")), ("not-sure", "fails"));
+    let findings = planted.findings("gateway");
+    assert_rows(of(&findings, "nat-ports-drawn"), &["udp-mapping"]);
+    let dropped = of(&findings, "nat-packets-dropped");
+    assert_eq!(dropped["confidence"], "high", "{dropped:#}");
+    assert!(dropped["object"].as_str().unwrap().contains("ip6 filter FORWARD number 1"), "{dropped:#}");
+    let timers = of(&findings, "nat-timers-short");
+    assert_rows(timers, &["icmp-query-idle"]);
+    assert!(timers["fixes"][0].to_string().contains("nf_conntrack_icmpv6_timeout"), "{timers:#}");
+    planted.world.sh(dropped["fixes"][0]["commands"][0].as_str().unwrap());
+    assert_eq!(verdict(&planted.table_of("fd00:3::2", "0"), "icmp-error-in"), "meets");
     assert!(!has(&planted.findings("gateway"), "nat-packets-dropped"));
 }
 
