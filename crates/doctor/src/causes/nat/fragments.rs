@@ -1,6 +1,7 @@
 //! Too little memory or time to put fragments together.
 
 use super::reason::Reason;
+use super::rows::fragment_settings;
 use super::{NOT_INJECTED, add_rows, count, each_gateway, ids};
 use crate::causes::{Cause, EvidenceView, Group};
 use crate::evidence::{EvidenceSource, Namespace, NatRow};
@@ -31,19 +32,6 @@ pub(super) const CAUSE: Cause = Cause {
     })
 };
 
-/// Memory and time for fragments, with the kernel's own values (IPFRAG_HIGH_THRESH, IP_FRAG_TIME; IPV6_FRAG_HIGH_THRESH,
-/// IPV6_FRAG_TIMEOUT). Connection tracking of IPv6 has its own.
-pub(super) fn settings(ipv6: bool) -> [(&'static str, u64); 2] {
-    if ipv6 {
-        [
-            ("net.netfilter.nf_conntrack_frag6_high_thresh", 4 << 20),
-            ("net.netfilter.nf_conntrack_frag6_timeout", 60),
-        ]
-    } else {
-        [("net.ipv4.ipfrag_high_thresh", 4 << 20), ("net.ipv4.ipfrag_time", 30)]
-    }
-}
-
 fn fill(
     view: &EvidenceView<'_>,
     namespace: &Namespace,
@@ -52,7 +40,7 @@ fn fill(
 ) {
     let ipv6 = view.evidence.nat.as_ref().is_some_and(|table| table.is_of_ipv6());
     let mut settings = Vec::new();
-    for (name, own) in self::settings(ipv6) {
+    for (name, own) in fragment_settings(ipv6) {
         if let Some(now) = namespace.setting(name).filter(|now| *now < own) {
             finding.seen(EvidenceSource::Settings, format!("{name} = {now}"));
             settings.push(Setting::new(name, now, own, format!("the kernel's own value is {own}")));

@@ -1,7 +1,8 @@
 //! Sorts each failing row to the one thing on this host that fails it.
 
-use super::fragments;
-use super::rows::{ADDRESSES, FRAGMENTS, LIMITS, Limit, PACKETS, PORTS, TIMERS, Timer, UNSOLICITED};
+use super::rows::{
+    ADDRESSES, FRAGMENTS, LIMITS, Limit, PACKETS, PORTS, TIMERS, Timer, UNSOLICITED, fragment_settings,
+};
 use crate::evidence::{Namespace, NatHost, NatRow, NatRule, NatTable, Refused, RuleVerdict, TimeoutRule};
 
 /// The cause of a failing row.
@@ -140,7 +141,7 @@ pub(super) fn told(refused: &Refused) -> String {
 }
 
 fn has_little_room(namespace: &Namespace, ipv6: bool) -> bool {
-    let [(memory, _), (time, _)] = fragments::settings(ipv6);
+    let [(memory, _), (time, _)] = fragment_settings(ipv6);
     let below = |name: &str, bound: u64| namespace.setting(name).is_some_and(|value| value < bound);
     below(memory, LITTLE_MEMORY) || below(time, LITTLE_TIME_S)
 }

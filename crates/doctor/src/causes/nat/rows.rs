@@ -111,6 +111,19 @@ pub(super) const UNSOLICITED: &str = "tcp-unsolicited-syn";
 pub(super) const FRAGMENTS: &[&str] =
     &["udp-fragments-in-order", "udp-fragments-reversed", "udp-too-long-fragmented"];
 
+/// Memory and time for fragments, with the kernel's own values (IPFRAG_HIGH_THRESH, IP_FRAG_TIME; IPV6_FRAG_HIGH_THRESH,
+/// IPV6_FRAG_TIMEOUT). Connection tracking of IPv6 has its own.
+pub(super) fn fragment_settings(ipv6: bool) -> [(&'static str, u64); 2] {
+    if ipv6 {
+        [
+            ("net.netfilter.nf_conntrack_frag6_high_thresh", 4 << 20),
+            ("net.netfilter.nf_conntrack_frag6_timeout", 60),
+        ]
+    } else {
+        [("net.ipv4.ipfrag_high_thresh", 4 << 20), ("net.ipv4.ipfrag_time", 30)]
+    }
+}
+
 /// A row that the kernel's NAT does not meet under any setting.
 pub(super) struct Limit {
     pub(super) rows: &'static [&'static str],

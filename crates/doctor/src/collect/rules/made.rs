@@ -21,7 +21,7 @@ const SAME: [((u8, u8), (u8, u8)); 5] =
     [((3, 3), (1, 4)), ((11, 0), (3, 0)), ((3, 4), (2, 0)), ((8, 0), (128, 0)), ((0, 0), (129, 0))];
 /// Bytes of a made-up packet.
 const LENGTH: u8 = 80;
-/// Where in its datagram a later fragment begins, in units of eight bytes.
+/// A later fragment begins here in its datagram, in units of eight bytes.
 const OFFSET: u8 = 25;
 
 /// Direction of a packet through the gateway.

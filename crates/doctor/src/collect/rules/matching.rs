@@ -5,19 +5,11 @@ use weir_netlink::nftables::{
 };
 
 use super::packet::{Bytes, Names, Packet, State};
-use super::xtables;
+use super::xtables::{self, Match};
 use crate::evidence::Missed;
 
 /// Connection tracking looks at packets at this priority (NF_IP_PRI_CONNTRACK); rules before it see no state.
 const CONNTRACK: i32 = -200;
-
-/// Whether a rule matches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Match {
-    No,
-    Perhaps,
-    Yes,
-}
 
 /// The verdict of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -203,7 +195,7 @@ fn put(registers: &mut Registers, to: Register, bytes: Bytes, length: usize) -> 
 }
 
 /// Before connection tracking has seen a packet, it has no entry, and that reads as invalid (nft_ct_get_eval).
-pub(super) fn state(asking: &Asking<'_, '_>) -> State {
+fn state(asking: &Asking<'_, '_>) -> State {
     let early = match asking.packet.hook {
         Hook::Ingress | Hook::Egress => true,
         Hook::Prerouting | Hook::Output => asking.priority < CONNTRACK,
@@ -299,7 +291,7 @@ fn match_of_iptables(name: &str, info: &[u8], asking: &Asking<'_, '_>) -> Step {
         "limit" | "hashlimit" | "connlimit" | "quota" => Step::Perhaps(Some(Missed::Limit)),
         "statistic" => Step::Perhaps(Some(Missed::Chance)),
         "set" => Step::Perhaps(Some(Missed::Set)),
-        _ => match xtables::matches(name, info, asking) {
+        _ => match xtables::matches(name, info, asking.packet, asking.names, state(asking)) {
             Match::Yes => Step::Goes,
             Match::Perhaps => Step::Perhaps(None),
             Match::No => Step::Ends,

@@ -6,8 +6,9 @@ use weir_netlink::nftables::nat::{self, Nat};
 use weir_netlink::nftables::{Chain, Expression, Family, Hook, Tables};
 use weir_text::order;
 
-use super::matching::{Answer, AskSet, Asking, Match, Says, ask};
+use super::matching::{Answer, AskSet, Asking, Says, ask};
 use super::packet::{Names, Packet, Through};
+use super::xtables::Match;
 use crate::evidence::Missed;
 
 /// NFT_JUMP_STACK_SIZE: the kernel refuses deeper jumps.

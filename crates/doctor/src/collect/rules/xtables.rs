@@ -3,8 +3,7 @@
 
 use weir_netlink::nftables::Base;
 
-use super::matching::{Asking, Match, state};
-use super::packet::{Bytes, Packet, State};
+use super::packet::{Bytes, Names, Packet, State};
 
 /// Ends of port numbers in the headers of TCP, UDP, UDP-Lite, SCTP and DCCP.
 const SOURCE: u32 = 0;
@@ -18,14 +17,27 @@ const ALIAS: u16 = 1 << 13;
 /// XT_CONNTRACK_STATE_UNTRACKED: nftables has another bit for it.
 const UNTRACKED: u16 = 1 << 8;
 
+/// Whether a rule, or one of its conditions, matches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Match {
+    No,
+    Perhaps,
+    Yes,
+}
+
 /// `Perhaps` of a match that cannot be read, or whose facts are unknown.
-pub(super) fn matches(name: &str, info: &[u8], asking: &Asking<'_, '_>) -> Match {
-    let packet = asking.packet;
+pub(super) fn matches(
+    name: &str,
+    info: &[u8],
+    packet: &Packet<'_>,
+    names: &Names<'_>,
+    state: State,
+) -> Match {
     let found = match name {
         "comment" => Some(Match::Yes),
         // XT_STATE_UNTRACKED has the bit that nftables uses, unlike that of `conntrack`.
-        "state" => number(info, 0).map(|mask| sure(mask & state(asking) as u32 != 0)),
-        "conntrack" => conntrack(info, asking),
+        "state" => number(info, 0).map(|mask| sure(mask & state as u32 != 0)),
+        "conntrack" => conntrack(info, packet, names, bit(state)),
         "tcp" => tcp(info, packet),
         "udp" => two_ports(info, info.get(8).copied(), packet),
         "icmp" => icmp(info, packet, true),
@@ -57,14 +69,14 @@ fn short(info: &[u8], at: usize) -> Option<u16> {
 }
 
 /// The packet's state as the match `conntrack` numbers it.
-fn bit(asking: &Asking<'_, '_>) -> u16 {
-    match state(asking) {
+fn bit(state: State) -> u16 {
+    match state {
         State::Untracked => UNTRACKED,
         state => state as u16,
     }
 }
 
-/// What a transport header holds: it matches by `holds`, may match if it is not in sight, and does not if there is none.
+/// Asks the transport header: it matches by `holds`, may match if it is not in sight, and does not if there is none.
 fn upper(packet: &Packet<'_>, offset: u32, length: u32, holds: impl Fn(&[u8]) -> bool) -> Match {
     match packet.payload(Base::Transport, offset, length) {
         Bytes::Known(bytes) => sure(holds(&bytes)),
@@ -154,12 +166,12 @@ fn ranges(info: &[u8], packet: &Packet<'_>) -> Option<Match> {
 
 /// `struct xt_conntrack_mtinfo2` and `3`: four addresses with masks, two numbers, the protocol, four ports, then what is asked,
 /// what is inverted, and the states. In the first revision the states have one byte.
-fn conntrack(info: &[u8], asking: &Asking<'_, '_>) -> Option<Match> {
+fn conntrack(info: &[u8], packet: &Packet<'_>, names: &Names<'_>, bit: u16) -> Option<Match> {
     let (asked, inverted) = (short(info, 146)?, short(info, 148)?);
     let mut all = Match::Yes;
     if asked & STATE != 0 {
         let states = if info.len() > 152 { short(info, 150)? } else { u16::from(*info.get(150)?) };
-        let found = match states & bit(asking) != 0 {
+        let found = match states & bit != 0 {
             true => Match::Yes,
             false if states & TRANSLATED != 0 => Match::Perhaps,
             false => Match::No,
@@ -168,7 +180,7 @@ fn conntrack(info: &[u8], asking: &Asking<'_, '_>) -> Option<Match> {
     }
     if asked & PROTOCOL != 0 {
         // NFT_META_L4PROTO.
-        let found = match asking.packet.meta(16, asking.names) {
+        let found = match packet.meta(16, names) {
             Bytes::Known(protocol) => sure(u16::from(protocol[0]) == short(info, 136)?),
             _ => Match::Perhaps,
         };
