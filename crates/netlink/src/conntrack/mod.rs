@@ -8,6 +8,7 @@ mod entry;
 mod filter;
 mod get;
 mod insert;
+mod policies;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +19,7 @@ pub use dump::{Dumped, dump};
 pub use entry::{Address, Counters, Entry, Status, Tuple};
 pub use filter::{Filter, Prefix};
 pub use insert::NewEntry;
+pub use policies::TimeoutPolicy;
 
 use crate::{Attributes, Message, NFGENMSG, Socket, family, u32_be};
 use weir_sys::error::{Context, Result};

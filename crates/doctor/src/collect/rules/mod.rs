@@ -9,7 +9,6 @@ mod matching;
 mod nat;
 mod old;
 mod packet;
-mod policies;
 mod refused;
 mod walk;
 mod xtables;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use weir_netlink::conntrack::{Conntrack, TimeoutPolicy};
 use weir_netlink::iptables;
 use weir_netlink::nftables::nat::{self, Choice, Nat, Ports, Translation};
 use weir_netlink::nftables::{self, Base, Comparison, CtTimeout, Expression, Family};
@@ -9,7 +10,6 @@ use weir_sys::{ProcRoot, Result};
 
 use super::listing::Lister;
 use super::old::AllTables;
-use super::policies::{self, Policy};
 use super::refused;
 use crate::evidence::{Backend, Namespace, NatHost, NatRule, NatTable, Rule, TimeoutRule};
 
@@ -44,7 +44,7 @@ pub(crate) fn read(root: &ProcRoot, inside: &Namespace, table: &NatTable) -> Res
     let objects = nftables::ct_timeouts(root)?;
     // Without a rule that names one, asking would load a module.
     let named = all.tables.rules.iter().any(|rule| policy_of(rule).is_some());
-    let policies = if named { policies::read()? } else { Vec::new() };
+    let policies = if named { Conntrack::open()?.timeout_policies()? } else { Vec::new() };
     let lister = Lister::new(&all.tables);
     let mut places = Vec::new();
     for place in 0..all.tables.rules.len() {
@@ -140,7 +140,7 @@ fn timeouts(
     lister: &Lister<'_>,
     place: usize,
     objects: &[CtTimeout],
-    policies: &[Policy],
+    policies: &[TimeoutPolicy],
 ) -> Option<TimeoutRule> {
     let of = &all.tables.rules[place];
     let object = of.expressions.iter().find_map(|expression| match expression {
@@ -169,15 +169,15 @@ fn policy_of(rule: &nftables::Rule) -> Option<String> {
 }
 
 /// Several policies may begin with the part of the name that is shown: then only times that they agree in are known.
-fn by_policy(shown_as: Rule, rule: &nftables::Rule, shown: &str, policies: &[Policy]) -> TimeoutRule {
+fn by_policy(shown_as: Rule, rule: &nftables::Rule, shown: &str, policies: &[TimeoutPolicy]) -> TimeoutRule {
     let protocol = protocol(&rule.expressions);
-    let fits = |policy: &&Policy| {
+    let fits = |policy: &&TimeoutPolicy| {
         (policy.ipv6 == (rule.family == Family::Ip6))
             && policy.is_shown_as(shown)
             // A rule may use a policy of its own protocol only (net/netfilter/xt_CT.c, xt_ct_set_timeout).
             && protocol.is_none_or(|protocol| protocol == policy.protocol)
     };
-    let candidates: Vec<&Policy> = policies.iter().filter(fits).collect();
+    let candidates: Vec<&TimeoutPolicy> = policies.iter().filter(fits).collect();
     let names: Vec<&str> = candidates.iter().map(|policy| policy.name.as_str()).collect();
     let mut seconds = candidates.first().map(|p| times(p.protocol, &p.seconds)).unwrap_or_default();
     for policy in candidates.iter().skip(1) {

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use weir_netlink::conntrack::{Conntrack, TimeoutPolicy};
 use weir_sys::{NetNs, ProcRoot};
 
-use super::policies::{self, Policy};
 use super::tests::{lacks, shell};
 use crate::evidence::{Backend, Namespace, NatHost, NatSource, NatTable};
 
@@ -248,7 +248,7 @@ fn root_policies_of_idle_times_are_found_by_what_rules_show_of_them() {
     if lacks(&["iptables-legacy", "iptables-nft", "ip6tables-legacy"]) {
         return;
     }
-    let policy = |name: &str, ipv6: bool, protocol: u8, seconds: &[(u16, u32)]| Policy {
+    let policy = |name: &str, ipv6: bool, protocol: u8, seconds: &[(u16, u32)]| TimeoutPolicy {
         name: name.into(),
         ipv6,
         protocol,
@@ -258,11 +258,16 @@ fn root_policies_of_idle_times_are_found_by_what_rules_show_of_them() {
         let ipv6 = program.starts_with("ip6");
         let gateway = Gateway::new(program, "");
         let make = || {
-            policies::make(&policy("hasty", ipv6, 17, &[(1, 2), (2, 300)]));
-            policies::make(&policy("hastener", ipv6, 6, &[(3, 100), (8, 3)]));
-            policies::make(&policy("slow", ipv6, 17, &[(1, 200), (2, 300)]));
-            policies::make(&policy("slower", ipv6, 17, &[(1, 400), (2, 300)]));
-            policies::make(&policy("slow6", !ipv6, 17, &[(1, 4), (2, 4)]));
+            let mut conntrack = Conntrack::open().unwrap();
+            for policy in [
+                policy("hasty", ipv6, 17, &[(1, 2), (2, 300)]),
+                policy("hastener", ipv6, 6, &[(3, 100), (8, 3)]),
+                policy("slow", ipv6, 17, &[(1, 200), (2, 300)]),
+                policy("slower", ipv6, 17, &[(1, 400), (2, 300)]),
+                policy("slow6", !ipv6, 17, &[(1, 4), (2, 4)]),
+            ] {
+                conntrack.add_timeout_policy(&policy).unwrap();
+            }
         };
         gateway.0.run(make).unwrap();
         // At once: the old iptables reads the cut names back with each new rule, and the kernel refuses them.
