@@ -1,18 +1,19 @@
 //! The two ends of a gateway in weir's lab, by packet sockets: nothing on the hosts answers but the experiments.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weir_lab::{Role, Site, Topology};
 use weir_netlink::{Mac, Rtnetlink};
+use weir_probe::nat64::Prefix64;
 use weir_sys::frames::FrameSocket;
 use weir_sys::{Error, Result, Stop};
 use weir_wire::{Ethernet, ethernet};
 
-use crate::{Arrival, Conditions, Ends, Limits, Packet, Published, Side};
+use crate::{Arrival, Conditions, Ends, Limits, Packet, Published, Side, nat64};
 
 /// Last bytes of the addresses on each side. The hosts' own addresses are others, so that their kernels answer nothing.
 const LAST: [u8; 2] = [0x0a, 0x0b];
@@ -57,6 +58,8 @@ pub struct LabEnds {
     inside: End,
     outside: End,
     conditions: Conditions,
+    /// Set for a gateway whose outside link is of IPv4 although the inside one is of IPv6.
+    nat64: Option<Prefix64>,
     begun: Instant,
     buffer: Vec<u8>,
     stop: Stop,
@@ -70,7 +73,31 @@ impl LabEnds {
     /// # Errors
     /// If the site has no gateway, or the kernel refuses.
     pub fn attach(site: &Site, limits: Limits, stop: &Stop) -> Result<Self> {
-        let (inside, outside) = addresses(site);
+        Self::between(site, addresses(site), None, limits, stop)
+    }
+
+    /// The same in a site of IPv6 whose gateway translates to IPv4: outside are these hosts, which the inside knows by that prefix.
+    ///
+    /// # Errors
+    /// As [`LabEnds::attach`].
+    pub fn attach_nat64(
+        site: &Site,
+        outside: [Ipv4Addr; 2],
+        prefix: Prefix64,
+        limits: Limits,
+        stop: &Stop,
+    ) -> Result<Self> {
+        let (inside, _) = addresses(site);
+        Self::between(site, (inside, outside.map(IpAddr::from)), Some(prefix), limits, stop)
+    }
+
+    fn between(
+        site: &Site,
+        (inside, outside): ([IpAddr; 2], [IpAddr; 2]),
+        nat64: Option<Prefix64>,
+        limits: Limits,
+        stop: &Stop,
+    ) -> Result<Self> {
         let gateway = site
             .host(Role::Gateway)
             .ok_or_else(|| Error::other("attach to a lab", "the site has no gateway"))?;
@@ -93,13 +120,14 @@ impl LabEnds {
             outside: end(away, away_interface, outside)?,
             conditions: Conditions {
                 inside,
-                outside,
+                outside: nat64.map_or(outside, |prefix| outside.map(|host| known(prefix, host))),
                 patience: PATIENCE,
                 attempts: 1,
                 outside_mtu: Some(OUTSIDE_MTU),
                 limits,
                 published: None,
             },
+            nat64,
             begun: Instant::now(),
             buffer: vec![0; LONGEST],
             stop: stop.clone(),
@@ -118,6 +146,16 @@ impl LabEnds {
         }
     }
 
+    /// The frame of a packet from that side, in the version of its link.
+    fn frame(&self, side: Side, packet: &Packet) -> io::Result<Vec<u8>> {
+        match self.nat64.filter(|_| side == Side::Outside) {
+            Some(prefix) => {
+                self.outside.frame(&nat64::real(prefix, packet).ok_or(io::ErrorKind::Unsupported)?)
+            }
+            None => self.end(side).frame(packet),
+        }
+    }
+
     /// A packet that is there already.
     fn ready(&mut self) -> io::Result<Option<Arrival>> {
         for side in [Side::Inside, Side::Outside] {
@@ -126,13 +164,24 @@ impl LabEnds {
                 Side::Outside => &self.outside.socket,
             };
             while let Some(n) = socket.receive(&mut self.buffer)? {
-                if let Some(packet) = packet_in(&self.buffer[..n]) {
+                let packet = packet_in(&self.buffer[..n]);
+                let packet = match self.nat64.filter(|_| side == Side::Outside) {
+                    // No experiment waits for a message that ICMPv6 lacks.
+                    Some(prefix) => packet.and_then(|packet| nat64::known(prefix, &packet)),
+                    None => packet,
+                };
+                if let Some(packet) = packet {
                     return Ok(Some(Arrival { side, at: self.begun.elapsed(), packet }));
                 }
             }
         }
         Ok(None)
     }
+}
+
+/// An address of IPv4 as the inside knows it.
+fn known(prefix: Prefix64, address: IpAddr) -> IpAddr {
+    prefix.known(SocketAddr::new(address, 0)).ip()
 }
 
 /// The host on each side of the NAT, and the gateway's interface there: first inside, then outside.
@@ -189,16 +238,20 @@ impl Ends for LabEnds {
         self.begun.elapsed()
     }
 
+    fn nat64(&self) -> Option<Prefix64> {
+        self.nat64
+    }
+
     fn send(&mut self, side: Side, packet: &Packet) -> io::Result<()> {
-        let end = self.end(side);
-        end.socket.send(&end.frame(packet)?)
+        let frame = self.frame(side, packet)?;
+        self.end(side).socket.send(&frame)
     }
 
     /// Each thread handles its packet as far as the gateway's other link (veth works in the sender's softirq), so that two CPUs
     /// are in the gateway at once.
     fn send_at_once(&mut self, side: Side, packets: &[Packet; 2]) -> io::Result<()> {
         let end = self.end(side);
-        let [first, second] = [end.frame(&packets[0])?, end.frame(&packets[1])?];
+        let [first, second] = [self.frame(side, &packets[0])?, self.frame(side, &packets[1])?];
         let (ready, waiting) = (AtomicUsize::new(0), [first, second]);
         let send = |frame: &Vec<u8>| {
             // A barrier would wake one thread after the other. On a busy machine the other one waits for a core, perhaps for this one.

@@ -151,8 +151,8 @@ impl<'a> Session<'a> {
             // No packet asks a published port's gateway for a port.
             EXHAUSTION | TCP_EXHAUSTION | FIRST_PACKETS | FIRST_SYNS => !published,
             IPV6 => self.is_ipv6(),
-            // Headers of IPv6 have no checksum, and only its fragments have an identification.
-            CRAFTED_ERRORS | IDENTIFICATION => !self.is_ipv6(),
+            // Headers of IPv6 have no checksum, and only its fragments have an identification. Outside of a NAT64 packets are of IPv4.
+            CRAFTED_ERRORS | IDENTIFICATION => !self.is_ipv6() || self.nat64().is_some(),
             _ => true,
         };
         fits && self.ends.makes(experiment)

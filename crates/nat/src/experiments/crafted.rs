@@ -7,8 +7,9 @@ use weir_wire::{Icmp, Ipv4, Sum};
 
 use super::icmp::{Codes, endpoints};
 use crate::observed::{Craft, CraftedError};
+use crate::packet::Header;
 use crate::session::{Protocol, Session};
-use crate::{Arrival, Observations, Packet, Side};
+use crate::{Arrival, Observations, Packet, Side, nat64};
 
 /// Bytes behind the IP header that every error quotes (RFC 792).
 const SHORT: usize = 8;
@@ -50,12 +51,7 @@ fn error(session: &mut Session<'_>, craft: Craft) -> io::Result<Option<CraftedEr
         Craft::Unmapped => Packet::udp(session.unopened(mapped), far, &session.data()),
         _ => arrival.packet.clone(),
     };
-    let quote = quote(craft, &about);
-    let message = Icmp::Unreachable { code: Codes::of(far.ip()).port, quote: &quote };
-    let mut packet = Packet::icmp(far.ip(), mapped.ip(), &message);
-    if craft == Craft::Checksum {
-        packet.payload[2] ^= DAMAGE;
-    }
+    let Some(packet) = crafted(session, craft, &about) else { return Ok(None) };
     let trip = session.send(Side::Outside, &packet, &|a| a.side == Side::Inside && quoted(a).is_some())?;
     // The NAT may have ended the mapping for an error that was lost behind it, and drop the next one for that.
     let is_told = trip.arrived.is_some()
@@ -70,6 +66,22 @@ fn error(session: &mut Session<'_>, craft: Craft) -> io::Result<Option<CraftedEr
         answered: trip.others.iter().any(|other| answers(other, far)),
         sure: trip.is_sure() && is_told,
     }))
+}
+
+/// The error of the destination of that packet, in the version of the outside: IPv4.
+fn crafted(session: &Session<'_>, craft: Craft, about: &Packet) -> Option<Packet> {
+    let about = match session.nat64() {
+        Some(prefix) => nat64::real(prefix, about)?,
+        None => about.clone(),
+    };
+    let Header { source: mapped, destination: far, .. } = about.header;
+    let quote = quote(craft, &about);
+    let message = Icmp::Unreachable { code: Codes::of(far).port, quote: &quote };
+    let mut packet = Packet::icmp(far, mapped, &message);
+    if craft == Craft::Checksum {
+        packet.payload[2] ^= DAMAGE;
+    }
+    Some(packet)
 }
 
 /// The bytes that the error quotes.

@@ -57,16 +57,29 @@ pub(super) fn fields(session: &mut Session<'_>, observations: &mut Observations)
     Ok(())
 }
 
-/// RFC 6864 section 5.3.1: two hosts' datagrams with one identification leave as if they were of one host.
+/// RFC 6864 section 5.3.1: two hosts' datagrams with one identification leave as if they were of one host. Those of IPv6 are fragments:
+/// no other packets of it have one.
 pub(super) fn identification(session: &mut Session<'_>, observations: &mut Observations) -> io::Result<()> {
     let (far, near) = (session.fresh_port(), session.fresh_inside_port());
     let (sent, to) = (near, session.outside(0, far));
     let (mut seen, mut sure) = ([None; 2], true);
     for (which, seen) in seen.iter_mut().enumerate() {
-        let data = session.data();
+        let mark = session.data();
+        let mut data = mark.clone();
+        if session.is_ipv6() {
+            // No link of the NAT is too narrow for the whole.
+            data.resize(PIECE, 0x5a);
+        }
         let mut packet = Packet::udp(SocketAddr::new(session.inside(which), near), to, &data);
         packet.header.identification = sent.into();
-        let trip = session.send(Side::Inside, &packet, &|a| a.packet.udp_data() == Some(&data))?;
+        let pieces = if session.is_ipv6() { split(&packet, PIECE / 2) } else { vec![packet] };
+        let is_first = |a: &Arrival| {
+            let payload = &a.packet.payload;
+            a.side == Side::Outside
+                && a.packet.header.fragment_offset == 0
+                && payload.get(Udp::LENGTH..Udp::LENGTH + mark.len()) == Some(&mark)
+        };
+        let trip = session.send_all(Side::Inside, &vec![pieces; session.attempts()], &is_first)?;
         sure &= trip.is_sure();
         *seen = trip
             .arrived

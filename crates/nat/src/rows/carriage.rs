@@ -1,6 +1,6 @@
 //! TCP as it is carried, the choice of other ports, and other protocols: RFC 5382, 6056, 6864, 7857, 1918.
 
-use super::judge::{does, fails, is, made, meets, not_sure, not_testable, translates, vanished};
+use super::judge::{does, fails, is, is_nat64, made, meets, not_sure, not_testable, translates, vanished};
 use super::verdicts::Judged;
 use super::{Compliance, Confidence, Group, Level, Row};
 use crate::Observations;
@@ -171,7 +171,7 @@ pub(super) const ROWS: &[Row] = &[
         requirement: "IP Identification",
         level: Level::Should,
         asks: "packets of two inside hosts to one destination have different identifications",
-        sent: "a datagram without DF from each of two hosts, with one identification",
+        sent: "a datagram without DF from each of two hosts, with one identification; of IPv6 in two fragments",
         breaks: "fragments of two hosts are put together into one wrong datagram",
         judge: |o| identification(o).unwrap_or_else(|e| e),
     },
@@ -335,7 +335,12 @@ fn identification(o: &Observations) -> Judged {
     translates(o)?;
     let seen = made(&o.identification)?;
     let [Some(first), Some(second)] = seen.seen else {
-        return Ok(not_sure("a datagram did not arrive"));
+        return Ok(match is_nat64(o) && seen.sure {
+            true => not_testable(
+                "no datagram in fragments gets through, and other packets of IPv6 have no identification",
+            ),
+            false => not_sure("a datagram did not arrive"),
+        });
     };
     Ok(if first == second {
         fails("two hosts' datagrams have one source, destination and identification")
@@ -355,11 +360,16 @@ fn leak(o: &Observations, other: Other) -> Judged {
     Ok(match trip.seen {
         Some(seen) if seen == trip.inside => fails("leaks: leaves with the inside address"),
         Some(_) if trip.answer => meets("passes: leaves with the outside address, and the answer arrives"),
-        Some(_) if trip.sure => vanished(is(
-            Compliance::Partly,
-            Confidence::High,
-            "leaves with the outside address, but the answer does not arrive",
-        )),
+        Some(seen) if trip.sure => {
+            // Between the versions the inside address cannot leak, but one that stands for it there can.
+            let mut hosts = o.ipv6.iter().filter(|path| path.nat64.is_some()).flat_map(|path| path.hosts);
+            let known = hosts.clone().any(|host| host.seen.is_some_and(|known| known.ip() == seen));
+            let words = match hosts.next().is_none() || known {
+                true => "leaves with the outside address, but the answer does not arrive",
+                false => "leaves with another address than UDP, and the answer to it does not arrive",
+            };
+            vanished(is(Compliance::Partly, Confidence::High, words))
+        }
         None if trip.sure => vanished(meets("dropped")),
         _ => not_sure("packets and control packets were lost"),
     })

@@ -107,6 +107,7 @@ fn dropped(o: &Observations, craft: Craft) -> Judged {
 fn reverted(o: &Observations, craft: Craft) -> Judged {
     Ok(match seen(o, craft)? {
         CraftedError { arrived: false, .. } => vanished(fails("did not arrive")),
+        CraftedError { sound: false, .. } => fails("arrives with a wrong checksum: hosts drop it"),
         CraftedError { inner: false, .. } => fails("quotes endpoints that the receiver does not know"),
         _ => meets("arrives, about the packet as it was sent"),
     })

@@ -68,10 +68,14 @@ pub(super) const ROWS: &[Row] = &[
 /// Rows about what IPv6 does not have.
 pub(super) fn by_version(row: &Row, o: &Observations) -> Option<Judgement> {
     let why = match row.id {
-        "ip-identification" => "only fragments of IPv6 have an identification, and their senders set it",
+        "ip-identification" if !is_nat64(o) => {
+            "only fragments of IPv6 have an identification, and their senders set it"
+        }
         "ip-dont-fragment" if !is_nat64(o) => "IPv6 has no such bit: routers never fragment it",
         "udp-too-long-fragmented" => "routers never fragment IPv6",
-        id if crafted::ROWS.iter().any(|row| row.id == id) => "this experiment is made over IPv4 only",
+        id if crafted::ROWS.iter().any(|row| row.id == id) && !is_nat64(o) => {
+            "this experiment is made towards IPv4 only"
+        }
         _ => return None,
     };
     is_ipv6(o).then(|| not_testable(why))

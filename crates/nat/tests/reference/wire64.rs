@@ -6,7 +6,7 @@ use weir_lab::{Role, Site};
 use weir_nat::fragments::split;
 use weir_nat::{Packet, Side};
 use weir_netlink::{Route, Rtnetlink};
-use weir_wire::{Ipv6, Sum, checksum, protocol};
+use weir_wire::{Ipv6, Sum, Udp, checksum, protocol};
 
 use super::rewrite::octets;
 use super::{INSIDE_MTU, Output};
@@ -65,6 +65,8 @@ pub(crate) enum Flaw {
     PseudoHeaderForgotten,
     /// The transport checksum of a quoted packet is that of the other version.
     QuotedChecksumStale,
+    /// An error that quotes a header of UDP without data is dropped.
+    ShortQuotesDropped,
     /// Packets of IPv6 leave with DF, however short.
     DfAlways,
     /// Errors are dropped.
@@ -178,6 +180,9 @@ impl Translator {
         }
         if is_error && !self.has(Flaw::QuoteKept) {
             let inner = Packet::read_quoted(&packet.payload[8..])?;
+            if inner.payload.len() <= Udp::LENGTH && self.has(Flaw::ShortQuotesDropped) {
+                return None;
+            }
             let inner = match inner.is_icmp() {
                 true => self.message(&inner, to)?,
                 false => self.with_header(&inner, to, !self.has(Flaw::QuotedChecksumStale))?,
