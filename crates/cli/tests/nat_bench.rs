@@ -17,6 +17,8 @@ fn options_without_a_meaning_are_refused_before_anything_is_built() {
     assert!(all.contains("the timers take 5 min") && all.lines().any(|line| line == "docker"), "{all}");
     let one = bench(&world, &["--dry-run", "--variant", "routed"]).expect(0).stdout;
     assert!(one.starts_with("nat-behaviour: 1 gateway;") && !one.contains("docker"), "{one}");
+    let of_ipv6 = bench(&world, &["--dry-run", "--variant", "tayga-nat64"]).expect(0).stdout;
+    assert!(of_ipv6.starts_with("nat-behaviour: 1 gateway;"), "{of_ipv6}");
     for (args, reason) in [
         (["--rounds", "8"], "--rounds: nat-behaviour measures behaviour, not speed"),
         (["--workload", "udp-rr"], "--workload: nat-behaviour"),

@@ -284,13 +284,15 @@ pub(crate) enum LabGateway {
     NftPrefix,
     /// With --ipv6: prefixes translated by SNPT and DNPT of ip6tables (RFC 6296)
     Ip6tablesNpt,
+    /// With --ipv6: NAT64 by tayga and masquerade of nft; the outside is of IPv4 (RFC 6146)
+    TaygaNat64,
 }
 
 impl LabGateway {
     /// Whether the lab has it over that version of IP.
     pub(crate) fn is_of(self, ipv6: bool) -> bool {
         match self {
-            LabGateway::NftPrefix | LabGateway::Ip6tablesNpt => ipv6,
+            LabGateway::NftPrefix | LabGateway::Ip6tablesNpt | LabGateway::TaygaNat64 => ipv6,
             // Its experiments are those of published ports of IPv4.
             LabGateway::Publish => !ipv6,
             _ => true,

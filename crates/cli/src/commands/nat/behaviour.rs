@@ -60,9 +60,10 @@ fn lab_args(args: &BenchArgs, folder: &Path) -> Result<NatLabArgs, Failure> {
         args.variants.iter().map(|name| known("variant", name)).collect::<Result<_, _>>()?;
     Ok(NatLabArgs {
         all: gateways.is_empty(),
-        gateways,
         list: false,
-        ipv6: false,
+        // Those that IPv4 has not are asked for by their names only.
+        ipv6: !gateways.is_empty() && !gateways.iter().any(|which| which.is_of(false)),
+        gateways,
         preset: preset.unwrap_or(NatPreset::Quick),
         idle: None,
         mappings: None,

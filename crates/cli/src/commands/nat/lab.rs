@@ -19,7 +19,7 @@ use weir_gateway::{Journal, Place, Role, Topology, Variant, apply};
 use weir_lab::{Family, Lab, LabOptions, Role as LabRole, Site, SiteSpec};
 use weir_nat::capture::{Captured, Recorder};
 use weir_nat::lab::{LabEnds, addresses};
-use weir_nat::{Ends, Observations, Published, Table, measure_from};
+use weir_nat::{Ends, Limits, Observations, Published, Table, measure_from};
 use weir_report::requirements::requirements_terminal;
 use weir_sys::privilege::Privilege;
 use weir_sys::{ProcRoot, Stop};
@@ -39,6 +39,7 @@ use crate::talk::{note, step};
 mod agreement;
 #[cfg(test)]
 mod kernel_table;
+mod nat64;
 mod pool;
 mod prefix;
 
@@ -70,6 +71,7 @@ fn variant_of(gateway: LabGateway) -> Box<dyn Variant + Send + Sync> {
         LabGateway::NftPoolPersistent => Box::new(pool::by_nft("persistent")),
         LabGateway::NftPrefix => Box::new(prefix::by_nft()),
         LabGateway::Ip6tablesNpt => Box::new(prefix::by_ip6tables()),
+        LabGateway::TaygaNat64 => Box::new(nat64::by_tayga()),
     }
 }
 
@@ -248,8 +250,7 @@ fn measure_one(
 ) -> Result<Measured, Failure> {
     let gateway = which.name();
     let (observed, carried) = with_gateway(site, which, || {
-        let mut ends = LabEnds::attach(site, args.limits(), stop).map_err(io::Error::other)?;
-        publishes(which, site, &mut ends);
+        let mut ends = attach(which, site, args.limits(), stop)?;
         let mut turn = None;
         let mut begins = |name: &'static str| {
             if name == FILLS {
@@ -319,12 +320,17 @@ fn with_gateway<T>(
     Ok((result, carried.map(|carried| carried.carried)))
 }
 
-/// Tells both sides which ports BPF forwards.
-fn publishes(which: LabGateway, site: &Site, ends: &mut LabEnds) {
+/// Both ends of a gateway; they know which ports BPF forwards.
+fn attach(which: LabGateway, site: &Site, limits: Limits, stop: &Stop) -> io::Result<LabEnds> {
+    if which == LabGateway::TaygaNat64 {
+        return nat64::attach(site, limits, stop);
+    }
+    let mut ends = LabEnds::attach(site, limits, stop).map_err(io::Error::other)?;
     if which == LabGateway::Publish {
         let address = site.addresses().gateway_inside;
         ends.set_published(Published { address, ports: published(which) });
     }
+    Ok(ends)
 }
 
 /// Its settings in one line.
@@ -349,7 +355,8 @@ fn layers(which: LabGateway, site: &Site) -> io::Result<(Vec<Layer>, Option<File
         LabGateway::NftPool
         | LabGateway::NftPoolPersistent
         | LabGateway::NftPrefix
-        | LabGateway::Ip6tablesNpt => LabGateway::Routed,
+        | LabGateway::Ip6tablesNpt
+        | LabGateway::TaygaNat64 => LabGateway::Routed,
         other => other,
     });
     let places = places(which, site).map_err(io::Error::other)?;

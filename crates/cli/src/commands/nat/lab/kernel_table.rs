@@ -18,7 +18,7 @@ const TIMERS: [&str; 4] =
     ["udp_timeout", "udp_timeout_stream", "tcp_timeout_syn_sent", "tcp_timeout_syn_recv"];
 
 /// An inside endpoint and where it sent to.
-type Sent = (SocketAddr, SocketAddr);
+pub(super) type Sent = (SocketAddr, SocketAddr);
 
 /// Gateways whose ports connection tracking chooses. `routed` has no NAT, and ports that `publish` forwards have no entry.
 fn of_the_kernel() -> Vec<LabGateway> {
@@ -28,7 +28,7 @@ fn of_the_kernel() -> Vec<LabGateway> {
 }
 
 /// The translations below experiments of a protocol, by inside endpoint and destination.
-fn translations(seen: &Value, protocol: &str) -> BTreeMap<Sent, SocketAddr> {
+pub(super) fn translations(seen: &Value, protocol: &str) -> BTreeMap<Sent, SocketAddr> {
     let mut found = BTreeMap::new();
     let own = |name: &str| name.split_once('_').is_some_and(|(first, _)| first == protocol);
     let fields = seen.as_object().unwrap().iter().filter(|(name, _)| own(name));
@@ -50,7 +50,7 @@ fn collect(value: &Value, found: &mut BTreeMap<Sent, SocketAddr>) {
 }
 
 /// The entries of a protocol in the gateway: what was sent, and the endpoint that answers are for.
-fn entries(gateway: &NetNs, protocol: &str) -> Vec<(Sent, SocketAddr)> {
+pub(super) fn entries(gateway: &NetNs, protocol: &str) -> Vec<(Sent, SocketAddr)> {
     let mut command = Command::new("conntrack");
     command.args(["-L", "-p", protocol]).stdin(Stdio::null()).stderr(Stdio::piped());
     gateway.enter_on_spawn(&mut command);
@@ -93,6 +93,13 @@ fn compare(site: &Site, which: LabGateway) -> usize {
     count
 }
 
+/// A lab whose gateway forgets no connection of a run.
+pub(super) fn lasting(family: Family) -> LabOptions {
+    let timers = TIMERS.map(|name| (format!("net.netfilter.nf_conntrack_{name}"), LIFE_S.to_owned()));
+    let sysctls = order::map([(LabRole::Gateway, order::map(timers))]);
+    LabOptions { family, sysctls, ..LabOptions::default() }
+}
+
 #[test]
 fn root_ports_are_those_of_the_kernels_table_for_every_gateway() {
     if World::lacks_root() || World::lacks(&["nft", "conntrack"]) {
@@ -100,9 +107,7 @@ fn root_ports_are_those_of_the_kernels_table_for_every_gateway() {
     }
     let all = of_the_kernel();
     let specs: Vec<SiteSpec> = all.iter().map(|which| site_of(*which)).collect();
-    let timers = TIMERS.map(|name| (format!("net.netfilter.nf_conntrack_{name}"), LIFE_S.to_owned()));
-    let sysctls = order::map([(LabRole::Gateway, order::map(timers))]);
-    let options = LabOptions { sysctls, ..LabOptions::default() };
+    let options = lasting(Family::Ipv4);
     let name = format!("test-nat-kernel-table-{}", std::process::id());
     let lab = Lab::build(&name, &options, &specs).unwrap();
     let mut compared = Vec::new();
