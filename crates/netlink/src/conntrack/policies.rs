@@ -40,7 +40,7 @@ impl TimeoutPolicy {
         let get = |kind| Attributes(attributes).get(kind);
         Some(TimeoutPolicy {
             name: text(get(NAME)?),
-            // Of network order.
+            // The number is in network order.
             ipv6: get(L3PROTO)?.get(1).is_some_and(|family| i32::from(*family) == libc::AF_INET6),
             protocol: *get(L4PROTO)?.first()?,
             seconds: Attributes(get(DATA)?)
