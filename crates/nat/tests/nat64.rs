@@ -3,6 +3,7 @@
 mod reference;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use reference::memory::Memory;
@@ -11,7 +12,7 @@ use reference::{Behaviour, Defect};
 use weir_nat::capture::Recorder;
 use weir_nat::rows::Group;
 use weir_nat::rows::judge::Ipv6Kind;
-use weir_nat::{Compliance, Packet, Table, measure};
+use weir_nat::{Compliance, Ends, Packet, Side, Table, measure};
 
 fn table(behaviour: Behaviour, flaws: &[Flaw]) -> Table {
     let translator = Translator { flaws: flaws.to_vec() };
@@ -261,4 +262,24 @@ fn each_flaw_of_the_translator_changes_its_rows_and_no_others() {
         seen(&table(Behaviour::default(), &[Flaw::MtuKept]), "icmp-too-big-in"),
         "about TCP: arrived with an MTU of 1300 instead of 1320"
     );
+}
+
+/// One of 65,536 datagrams has a sum of 0 in the other version, which would mean that it has no checksum (RFC 768).
+#[test]
+fn no_checksum_becomes_a_missing_one() {
+    let mut ends = Memory::nat64(Behaviour::default(), Translator::default(), Duration::ZERO);
+    let near = SocketAddr::new(ends.conditions().inside[0], 21_700);
+    let far = SocketAddr::new(ends.conditions().outside[0], 9348);
+    let pass = |ends: &mut Memory, side, packet: &Packet, data: &[u8]| {
+        ends.send(side, packet).unwrap();
+        let arrival = ends.receive(ends.now() + Duration::from_millis(1)).unwrap();
+        arrival.filter(|arrival| arrival.packet.udp_data() == Some(data)).and_then(|a| a.packet.from())
+    };
+    for n in 0..=u16::MAX {
+        let data = [[1, 2], n.to_be_bytes()].concat();
+        let mapped = pass(&mut ends, Side::Inside, &Packet::udp(near, far, &data), &data);
+        let mapped = mapped.unwrap_or_else(|| panic!("{data:?} did not arrive outside"));
+        let back = pass(&mut ends, Side::Outside, &Packet::udp(far, mapped, &data), &data);
+        assert!(back.is_some(), "{data:?} did not arrive inside");
+    }
 }

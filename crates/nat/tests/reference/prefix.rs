@@ -76,6 +76,7 @@ impl Change {
             };
             let old = u16::from_be_bytes([field[0], field[1]]);
             let new = checksum::updated_bytes(old, &both(before), &both(packet.header));
+            let new = if at == 6 { checksum::udp_value(new) } else { new };
             field.copy_from_slice(&new.to_be_bytes());
         }
         Some(packet)

@@ -154,6 +154,8 @@ impl Translator {
             };
             let old = u16::from_be_bytes([field[0], field[1]]);
             let sum = checksum::updated_bytes(old, &both(&packet.header), &both(&new.header));
+            // UDP's 0 means that there is no checksum: in IPv6 not allowed (RFC 8200 section 8.1), in IPv4 not to be changed.
+            let sum = if at == 6 { checksum::udp_value(sum) } else { sum };
             field.copy_from_slice(&sum.to_be_bytes());
         }
         Some(new)
