@@ -67,7 +67,7 @@ pub(super) type Moments = BTreeMap<Key, Vec<Moment>>;
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Seen {
     pub(super) moments: Moments,
-    pub(super) queueing: BTreeMap<Key, Queueing>,
+    pub(super) queueing: Vec<(Key, Queueing)>,
 }
 
 /// Networks of the client and of the server of a flow.
@@ -91,7 +91,8 @@ pub(super) fn networks(flows: &[FlowCounts], mut seen: Seen) -> (Vec<TransitNetw
         let network = sum.finish(key);
         let loses = network.lost_to.lost >= MOMENTS_FROM;
         let moments = seen.moments.remove(&key).filter(|_| loses).unwrap_or_default();
-        TransitNetwork { moments, queueing: seen.queueing.remove(&key).unwrap_or_default(), ..network }
+        let queueing = seen.queueing.iter().find(|(of, _)| *of == key).map(|(_, queueing)| *queueing);
+        TransitNetwork { moments, queueing: queueing.unwrap_or_default(), ..network }
     };
     let mut networks: Vec<TransitNetwork> = sums.into_iter().map(finish).collect();
     let lost = |n: &TransitNetwork| n.lost_to.lost + n.lost_from.lost + n.unanswered;
@@ -329,7 +330,7 @@ mod tests {
     fn a_queue_belongs_to_its_network() {
         let queueing = Queueing { us: 300_000, ..Queueing::default() };
         let key = (true, "198.19.0.0".parse().unwrap(), PREFIX4);
-        let seen = Seen { queueing: [(key, queueing)].into(), ..Seen::default() };
+        let seen = Seen { queueing: vec![(key, queueing)], ..Seen::default() };
         let all = networks(&[flow("198.19.0.2:443"), flow("198.20.0.2:443")], seen).0;
         let with: Vec<_> =
             all.iter().filter(|n| n.queueing == queueing).map(|n| n.network.as_str()).collect();

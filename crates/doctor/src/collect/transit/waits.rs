@@ -1,6 +1,6 @@
 //! When packets wait in a queue between this host and a network.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use weir_flows::{FlowProgress, SideProgress};
@@ -90,12 +90,24 @@ struct Stretch {
     trips: u64,
     over_ns: u64,
     longest_ns: u64,
-    flows: BTreeSet<usize>,
+    /// Flows with late trips, by their number, each once.
+    flows: Vec<usize>,
+}
+
+impl Stretch {
+    fn add_flows(&mut self, flows: &[usize]) {
+        let new = flows.iter().filter(|flow| !self.flows.contains(flow));
+        self.flows = self.flows.iter().chain(new).copied().collect();
+    }
 }
 
 /// The queue on the way to a place.
 #[derive(Debug, Default)]
 struct Queue {
+    /// For a host: the shortest round trip to it yet, ns.
+    shortest_ns: Option<u64>,
+    /// Round trips since the last look.
+    new: Look,
     open: Stretch,
     silent_us: u64,
     /// The sum of the stretches that were long enough.
@@ -103,14 +115,16 @@ struct Queue {
 }
 
 impl Queue {
-    fn add(&mut self, us: u64, look: Option<Look>) {
-        let Some(look) = look else {
+    /// Adds the round trips since the last look, so many us before.
+    fn add(&mut self, us: u64) {
+        let look = std::mem::take(&mut self.new);
+        if look.all.count == 0 {
             self.silent_us += us;
             if self.silent_us > SILENCE_US {
                 self.close();
             }
             return;
-        };
+        }
         if !look.all.are_late() {
             return self.close();
         }
@@ -119,8 +133,8 @@ impl Queue {
         open.looks += 1;
         open.trips += look.all.count;
         open.over_ns += look.all.over_ns;
-        open.longest_ns = open.longest_ns.max(look.all.over_ns / look.all.count.max(1));
-        open.flows.extend(look.late);
+        open.longest_ns = open.longest_ns.max(look.all.over_ns / look.all.count);
+        open.add_flows(&look.late);
         self.silent_us = 0;
     }
 
@@ -134,7 +148,7 @@ impl Queue {
             shown.trips += open.trips;
             shown.over_ns += open.over_ns;
             shown.longest_ns = shown.longest_ns.max(open.longest_ns);
-            shown.flows.extend(open.flows);
+            shown.add_flows(&open.flows);
         }
     }
 
@@ -158,8 +172,6 @@ pub(super) struct Waits {
     /// By the number of the flow.
     before: Vec<[Before; 2]>,
     bytes: Vec<u64>,
-    /// The shortest round trip to each host yet, ns.
-    shortest: BTreeMap<IpAddr, u64>,
     queues: BTreeMap<Place, Queue>,
 }
 
@@ -169,7 +181,6 @@ impl Waits {
         let number = flows.len().max(self.before.len());
         self.before.resize(number, <[Before; 2]>::default());
         self.bytes.resize(number, 0);
-        let mut looks: BTreeMap<Place, Look> = BTreeMap::new();
         for (number, flow) in flows.iter().enumerate() {
             self.bytes[number] = flow.sides[0].bytes + flow.sides[1].bytes;
             let ends = [flow.client, flow.server];
@@ -178,29 +189,32 @@ impl Waits {
                 let Some(trips) = self.before[number][side].since(own, &flow.sides[1 - side]) else {
                     continue;
                 };
-                let shortest = self.shortest.entry(host).or_insert(own.smallest_ns);
-                *shortest = own.smallest_ns.min(*shortest);
+                let to_host = self.queues.entry((key, Some(host))).or_default();
+                let shortest = own.smallest_ns.min(to_host.shortest_ns.unwrap_or(u64::MAX));
+                to_host.shortest_ns = Some(shortest);
                 // A flow that began in the queue takes that for its path. It cannot tell that no packets wait.
-                if !trips.are_late() && own.smallest_ns >= *shortest + LATE_NS {
-                    continue;
-                }
-                for place in [(key, None), (key, Some(host))] {
-                    looks.entry(place).or_default().add(number, trips);
+                if trips.are_late() || own.smallest_ns < shortest + LATE_NS {
+                    to_host.new.add(number, trips);
+                    self.queues.entry((key, None)).or_default().new.add(number, trips);
                 }
             }
         }
-        looks.keys().for_each(|place| _ = self.queues.entry(*place).or_default());
-        self.queues.iter_mut().for_each(|(place, queue)| queue.add(us, looks.remove(place)));
+        self.queues.values_mut().for_each(|queue| queue.add(us));
     }
 
-    /// The queue to each network that has one: of those to it and to its hosts, the one that most bytes went through.
-    pub(super) fn finish(self) -> BTreeMap<Key, Queueing> {
-        let mut most: BTreeMap<Key, Queueing> = BTreeMap::new();
+    /// The queue to each network: of those to it and to its hosts, the one that most bytes went through.
+    pub(super) fn finish(self) -> Vec<(Key, Queueing)> {
+        let mut most: Vec<(Key, Queueing)> = Vec::new();
+        // In the order of the networks, each before its hosts.
         for ((key, _), queue) in self.queues {
             let queueing = queue.finish(&self.bytes);
-            let best = most.entry(key).or_default();
-            if queueing.bytes > best.bytes {
-                *best = queueing;
+            match most.last_mut() {
+                Some((last, best)) if *last == key => {
+                    if queueing.bytes > best.bytes {
+                        *best = queueing;
+                    }
+                }
+                _ => most.push((key, queueing)),
             }
         }
         most
