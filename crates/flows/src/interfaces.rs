@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use weir_netlink::{Link, Rtnetlink};
+use weir_text::order;
 
 use crate::{Error, Result};
 
@@ -27,7 +28,7 @@ pub(crate) fn present(names: &[String]) -> Result<Vec<Link>> {
 /// Addresses of the calling thread's namespace.
 pub(crate) fn addresses() -> Result<BTreeSet<IpAddr>> {
     let links = Rtnetlink::open()?.links()?;
-    Ok(links.into_iter().flat_map(|link| link.addresses).map(|(address, _)| address).collect())
+    Ok(order::set(links.into_iter().flat_map(|link| link.addresses).map(|(address, _)| address)))
 }
 
 /// Whether packets in transit come in by it. A port of a bridge or a bond is left out: its packets come in by the bridge or the bond.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
 use weir_record::{Better, Fault, FaultCode, MetricDef, Unit};
+use weir_text::order;
 
 use crate::latency::pin;
 use crate::observer::Flow;
@@ -360,5 +361,5 @@ pub(crate) fn marked(parts: &[&Part], way: Direction, name: &str, streams: u32) 
         let key = of_stream(way, name, *stream);
         parts.iter().any(|p| p.values.contains_key(&key))
     };
-    (0..streams).filter(has).collect()
+    order::set((0..streams).filter(has))
 }

@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use weir_text::order;
+
 use crate::comparison::Harm;
 use crate::diagnosis::Diagnosis;
 use crate::finding::Finding;
@@ -44,7 +46,7 @@ pub(super) fn renamed<'a>(before: &'a Diagnosis, now: &'a Diagnosis) -> Renamed<
 
 fn places(diagnosis: &Diagnosis) -> BTreeSet<&str> {
     let found = diagnosis.findings.iter().map(|f| f.place.as_str());
-    diagnosis.balance.iter().map(|b| b.place.as_str()).chain(found).collect()
+    order::set(diagnosis.balance.iter().map(|b| b.place.as_str()).chain(found))
 }
 
 type Key = (String, String, String);

@@ -74,12 +74,12 @@ impl LocalSockets {
                 _ => None,
             }
         };
-        self.by_address.iter().filter_map(single).collect()
+        order::map(self.by_address.iter().filter_map(single))
     }
 
     /// All addresses of this machine.
     pub fn addresses(&self) -> BTreeSet<IpAddr> {
-        self.by_address.keys().copied().collect()
+        order::set(self.by_address.keys().copied())
     }
 
     /// Looks for the processes of sockets. One at an address that several namespaces have is not looked for.

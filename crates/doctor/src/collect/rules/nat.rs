@@ -7,6 +7,7 @@ use weir_netlink::iptables;
 use weir_netlink::nftables::nat::{self, Choice, Nat, Ports, Translation};
 use weir_netlink::nftables::{self, Base, Comparison, CtTimeout, Expression, Family};
 use weir_sys::{ProcRoot, Result};
+use weir_text::order;
 
 use super::listing::Lister;
 use super::old::AllTables;
@@ -220,6 +221,5 @@ fn times(protocol: u8, seconds: &[(u16, u32)]) -> BTreeMap<String, u64> {
         _ => &[],
     };
     let name = |kind: u16| names.get(usize::from(kind).checked_sub(1)?).filter(|name| !name.is_empty());
-    let named = seconds.iter().filter_map(|(kind, s)| Some((name(*kind)?.to_string(), u64::from(*s))));
-    named.collect()
+    order::map(seconds.iter().filter_map(|(kind, s)| Some((name(*kind)?.to_string(), u64::from(*s)))))
 }

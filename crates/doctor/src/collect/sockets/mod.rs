@@ -263,7 +263,7 @@ fn read_udp(
 fn name(root: &ProcRoot, sockets: &mut Sockets, inodes: &Inodes) {
     let each = [&inodes.listeners, &inodes.udp, &inodes.tcp];
     let wanted: BTreeSet<u32> =
-        each.iter().flat_map(|list| list.iter().copied().filter(|inode| *inode != 0).take(NAMED)).collect();
+        order::set(each.iter().flat_map(|list| list.iter().copied().filter(|inode| *inode != 0).take(NAMED)));
     if wanted.is_empty() {
         return;
     }
