@@ -95,7 +95,7 @@ impl Work {
             self.remove_ended()?;
             if renewed.elapsed() >= RENEWAL {
                 self.fastpath.renew()?;
-                room.grow_if_full(&self.fastpath)?;
+                room.fit(&self.fastpath)?;
                 self.fastpath.look_at_drivers(chains_changed);
                 chains_changed = false;
                 renewed = Instant::now();

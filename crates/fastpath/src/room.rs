@@ -30,6 +30,7 @@ struct Seen {
     learnt: u64,
     without_room: u64,
     carried: u64,
+    unknown: u64,
 }
 
 impl Seen {
@@ -38,6 +39,7 @@ impl Seen {
             learnt: status.lessons(Lesson::Learnt),
             without_room: status.lessons(Lesson::NoRoom),
             carried: status.packets(Reason::Carried),
+            unknown: status.packets(Reason::Unknown),
         }
     }
 
@@ -50,6 +52,11 @@ impl Seen {
         let packets = left + self.carried - before.carried;
         without_room >= LEAST && without_room * ONE_OF > attempts && left * ONE_OF > packets
     }
+
+    /// True if more packets since then were of flows that the table does not have than were carried.
+    fn is_mostly_unknown_since(self, before: Seen) -> bool {
+        self.unknown - before.unknown > self.carried - before.carried
+    }
 }
 
 impl Room {
@@ -61,11 +68,17 @@ impl Room {
         Ok(Room { most, seen: Seen::of(&fastpath.status()?), proc: ProcRoot::default() })
     }
 
+    /// Fits the tables to the packets since the last look.
+    pub(crate) fn fit(&mut self, fastpath: &Fastpath) -> Result<()> {
+        let seen = Seen::of(&fastpath.status()?);
+        let before = std::mem::replace(&mut self.seen, seen);
+        fastpath.set_word(offset_of!(WeirControl, labels_first), seen.is_mostly_unknown_since(before).into());
+        self.grow_if(seen.is_full_since(before), fastpath)
+    }
+
     /// Gives both tables more room if there are more connections than buckets, or flows found none. Each flow has another bucket then,
     /// so all are learnt anew. Connections are counted first: they come some packets before their flows are learnt.
-    pub(crate) fn grow_if_full(&mut self, fastpath: &Fastpath) -> Result<()> {
-        let seen = Seen::of(&fastpath.status()?);
-        let is_full = seen.is_full_since(std::mem::replace(&mut self.seen, seen));
+    fn grow_if(&self, is_full: bool, fastpath: &Fastpath) -> Result<()> {
         // A bucket for each connection, as in the whole table.
         let count = sysctl::get_optional(&self.proc, "net.netfilter.nf_conntrack_count")?;
         let connections = count.and_then(|text| text.trim().parse().ok()).map_or(1, u64::next_power_of_two);
@@ -93,9 +106,14 @@ mod tests {
     #[test]
     fn single_full_buckets_are_no_reason_to_grow() {
         let full = |learnt: u64, without_room: u64, carried: u64| {
-            let before = Seen { learnt: 1000, without_room: 10, carried: 5000 };
-            Seen { learnt: 1000 + learnt, without_room: 10 + without_room, carried: 5000 + carried }
-                .is_full_since(before)
+            let before = Seen { learnt: 1000, without_room: 10, carried: 5000, unknown: 0 };
+            Seen {
+                learnt: 1000 + learnt,
+                without_room: 10 + without_room,
+                carried: 5000 + carried,
+                unknown: 0,
+            }
+            .is_full_since(before)
         };
         assert!(!full(0, 0, 0) && !full(0, 63, 0), "too few");
         assert!(full(0, 64, 0) && full(959, 64, 0), "more than a sixteenth");
@@ -105,10 +123,20 @@ mod tests {
     #[test]
     fn few_flows_that_try_again_and_again_are_no_reason_to_grow() {
         let full = |without_room, carried| {
-            Seen { learnt: 100, without_room, carried }.is_full_since(Seen::default())
+            Seen { learnt: 100, without_room, carried, unknown: 0 }.is_full_since(Seen::default())
         };
         // 64 attempts stand for 1,024 packets.
         assert!(full(64, 15_359) && !full(64, 15_360), "a sixteenth of the packets");
         assert!(!full(120, 750_000), "120 attempts in half a second, and 0.3 % of the packets");
+    }
+    #[test]
+    fn labels_come_first_while_most_packets_are_unknown() {
+        let before = Seen { carried: 5000, unknown: 9000, ..Seen::default() };
+        let mostly_unknown = |carried: u64, unknown: u64| {
+            Seen { carried: 5000 + carried, unknown: 9000 + unknown, ..before }
+                .is_mostly_unknown_since(before)
+        };
+        assert!(!mostly_unknown(0, 0) && !mostly_unknown(100, 100), "as many");
+        assert!(mostly_unknown(99, 100) && mostly_unknown(0, 1), "more");
     }
 }

@@ -26,6 +26,12 @@ static __always_inline __u16 folded(__u32 sum)
 	return sum;
 }
 
+// A sum of a few words, made in 64 bits: there, no addition has a carry that must be looked at. Its 16-bit parts added, less than 2^20.
+static __always_inline __u32 parts(__u64 sum)
+{
+	return (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
+}
+
 // A checksum after the change.
 static __always_inline __u16 updated(__u16 checksum, __u32 difference)
 {

@@ -108,24 +108,39 @@ static __always_inline __u8 last_of(const struct arrived *p)
 	return control.tick | (p->has_data ? WEIR_HAD_DATA : 0);
 }
 
-// Takes a valid entry for the packet, whole. `teaches`: packets of unknown flows are counted, and one in its turn may teach.
-static __always_inline enum weir_reason take(struct arrived *p, int words, struct taken *t, bool teaches)
+// The valid entry of the packet's flow. Where there is none, and `teaches`, the packets of the flow are counted, and one in its turn may
+// teach. An entry at its place is found by reading one line of memory; the label is another one.
+static __always_inline struct weir_way *entry_of(struct arrived *p, int words, __u32 *state, bool teaches)
 {
 	__u64 hash = hash_of(&p->ends, p->udp, words);
-	struct weir_label *label = label_of(hash, words);
+	struct weir_label *label;
+	struct weir_way *way;
+
+	if (!control.labels_first) {
+		way = find_placed(hash, &p->ends, p->udp, words, state);
+		if (way)
+			return way;
+	}
+	label = label_of(hash, words);
+	if (!label)
+		return NULL;
+	way = find_by(label, hash, WEIR_VALID, &p->ends, p->udp, words, state);
+	if (!way && teaches && is_turn(label, hash))
+		p->is_candidate = true;
+	return way;
+}
+
+// Takes a valid entry for the packet, whole.
+static __always_inline enum weir_reason take(struct arrived *p, int words, struct taken *t, bool teaches)
+{
 	struct weir_way *way;
 	__u32 state;
 	__be32 *w;
 	__u8 last;
 
-	if (!label)
-		return WEIR_UNKNOWN;
-	way = find_by(label, hash, WEIR_VALID, &p->ends, p->udp, words, &state);
-	if (!way) {
-		if (teaches && is_turn(label, hash))
-			p->is_candidate = true;
-		return WEIR_UNKNOWN;
-	}
+	way = entry_of(p, words, &state, teaches);
+	if (!way)
+		return rare(WEIR_UNKNOWN);
 	w = words_of(way);
 	t->way = *way;
 	copy(t->source, w + TO_SOURCE(words), words);
@@ -133,7 +148,7 @@ static __always_inline enum weir_reason take(struct arrived *p, int words, struc
 	t->ports = w[TO_PORTS(words)];
 	order();
 	if (state_of(way) != state)
-		return WEIR_CHANGING;
+		return rare(WEIR_CHANGING);
 	// Also of a packet that takes the kernel's way, and may never leave. Written twice a tick at most: the line stays shared between the
 	// cores of the rest.
 	last = last_of(p);
@@ -141,33 +156,33 @@ static __always_inline enum weir_reason take(struct arrived *p, int words, struc
 		way->last = last;
 	p->is_candidate = true;
 	if ((state ^ generation_bits()) >> WEIR_GENERATION_SHIFT)
-		return WEIR_STALE;
+		return rare(WEIR_STALE);
 	if (!t->way.timeout) {
 		// It waits for the resident process: half a second later it is asked again.
 		if (!is_past(t->way.due + control.hz / 2))
 			p->is_candidate = false;
-		return WEIR_UNKNOWN;
+		return rare(WEIR_UNKNOWN);
 	}
 	if (is_past(t->way.due))
-		return WEIR_DUE;
+		return rare(WEIR_DUE);
 	// Beyond a half of the sequence space, conntrack would take a reset for an old one.
 	if (!p->udp && (__u8)((__u8)(p->progress >> 24) - t->way.progress + 64) >= 128) {
 		p->is_far = true;
-		return WEIR_DUE;
+		return rare(WEIR_DUE);
 	}
 	if (t->way.longest < p->length)
-		return WEIR_TOO_LONG;
+		return rare(WEIR_TOO_LONG);
 	p->is_candidate = false;
 	if (t->way.came_by != p->came_by || (state >> WEIR_DSCP_SHIFT & 0x3f) != p->tos >> 2)
-		return WEIR_OTHERWISE;
+		return rare(WEIR_OTHERWISE);
 	return WEIR_CARRIED;
 }
 
-static __always_inline __u32 change_words(__u32 sum, const __be32 *old, const __be32 *new, int words)
+static __always_inline __u64 change_words(__u64 sum, const __be32 *old, const __be32 *new, int words)
 {
 #pragma unroll
 	for (int i = 0; i < words; i++)
-		sum = change(sum, old[i], new[i]);
+		sum += (__u64)(__u32)~old[i] + new[i];
 	return sum;
 }
 
@@ -177,7 +192,7 @@ static __always_inline __u32 change_words(__u32 sum, const __be32 *old, const __
 // ports lie before the end of the packet.
 static __always_inline __u32 rewrite_headers(const struct arrived *p, const struct taken *t, void *data, int words)
 {
-	__u32 addresses = 0;
+	__u64 addresses = 0;
 
 	addresses = change_words(addresses, p->ends.source, t->source, words);
 	addresses = change_words(addresses, p->ends.destination, t->destination, words);
@@ -185,13 +200,13 @@ static __always_inline __u32 rewrite_headers(const struct arrived *p, const stru
 	*(__be32 *)(data + TRANSPORT(words)) = t->ports;
 	if (words == 1) {
 		struct iphdr *ip = data + ETH_HLEN;
-		// The TTL is the upper half of its word.
-		__u32 sum = change16(addresses, bpf_htons(p->hops << 8), bpf_htons((p->hops - 1) << 8));
+		// The TTL is the upper half of its word, which becomes less by one: 0x100.
+		__u64 sum = addresses + (__u16)~ip->check + bpf_htons(0xfeff);
 
 		ip->saddr = t->source[0];
 		ip->daddr = t->destination[0];
 		ip->ttl = p->hops - 1;
-		ip->check = updated(ip->check, sum);
+		ip->check = ~folded(parts(sum));
 	} else {
 		struct ipv6hdr *ip = data + ETH_HLEN;
 
@@ -199,7 +214,8 @@ static __always_inline __u32 rewrite_headers(const struct arrived *p, const stru
 		copy((void *)&ip->daddr, t->destination, 4);
 		ip->hop_limit = p->hops - 1;
 	}
-	return addresses;
+	addresses = (addresses & 0xffffffff) + (addresses >> 32);
+	return addresses + (addresses >> 32);
 }
 
 // Rewrites the headers, then the transport checksum: helpers come last, since they make pointers into the packet invalid.
@@ -226,12 +242,12 @@ static __always_inline enum weir_reason carry(struct __sk_buff *skb, struct arri
 	struct taken t;
 
 	if (p->hops <= 1)
-		return WEIR_LAST_HOP;
+		return rare(WEIR_LAST_HOP);
 	reason = take(p, words, &t, true);
 	if (reason != WEIR_CARRIED)
 		return reason;
 	if (!rewrite(skb, p, &t, data, end, words))
-		return WEIR_FAILED;
+		return rare(WEIR_FAILED);
 	skb->mark = t.way.mark;
 	skb->priority = t.way.priority;
 	*goes_by = t.way.goes_by;

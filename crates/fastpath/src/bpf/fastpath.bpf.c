@@ -51,13 +51,13 @@ static __always_inline enum weir_reason arrive(struct __sk_buff *skb, struct arr
 	void *data, *end;
 
 	if ((__s64)(control.until - bpf_jiffies64()) <= 0)
-		return WEIR_NO_LEASE;
-	if (skb->vlan_present || skb->protocol == bpf_htons(ETH_P_8021Q) || skb->protocol == bpf_htons(ETH_P_8021AD))
-		return WEIR_TAGGED;
+		return rare(WEIR_NO_LEASE);
+	if (skb->vlan_present || (!v4 && (skb->protocol == bpf_htons(ETH_P_8021Q) || skb->protocol == bpf_htons(ETH_P_8021AD))))
+		return rare(WEIR_TAGGED);
 	if (!v4 && (skb->protocol != bpf_htons(ETH_P_IPV6) || !control.carries6))
-		return WEIR_NOT_IP;
+		return rare(WEIR_NOT_IP);
 	if (skb->pkt_type != PACKET_HOST || skb->mark)
-		return WEIR_NOT_PLAIN;
+		return rare(WEIR_NOT_PLAIN);
 	// Both headers without options.
 	pull(skb, ETH_HLEN + sizeof(struct tcp_head) + (v4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr)), &data, &end);
 	p->came_by = skb->ifindex;
@@ -159,10 +159,10 @@ int fastpath_xdp(struct xdp_md *ctx)
 	return bpf_redirect(goes_by, 0);
 }
 
-// True if the packet that leaves is the one that was carried last on this core.
-static __always_inline bool is_carried(const struct arrived *p, const struct ends *leaving, int words)
+// True if the packet that leaves is the one that was carried last on this core, which has no options.
+static __always_inline bool is_carried(const struct arrived *p, __be32 ports, __be32 destination)
 {
-	return p->carried_ports && p->carried_ports == leaving->ports && p->carried_to == leaving->destination[words - 1];
+	return p->carried_ports && p->carried_ports == ports && p->carried_to == destination;
 }
 
 static __always_inline __u8 flags_of(bool udp, const void *transport, const void *end)
@@ -185,14 +185,15 @@ static __always_inline void leave(struct __sk_buff *skb, struct arrived *p, __u6
 		__u8 hops, tos, flags;
 		bool udp;
 
-		if ((void *)(ports + 1) > end || ip->ihl != 5 || (ip->frag_off & bpf_htons(0x3fff)) ||
-		    (ip->protocol != IPPROTO_TCP && ip->protocol != IPPROTO_UDP))
+		if ((void *)(ports + 1) > end)
+			return;
+		if (is_carried(p, *ports, ip->daddr))
+			return end_carried(p, now);
+		if (ip->ihl != 5 || (ip->frag_off & bpf_htons(0x3fff)) || (ip->protocol != IPPROTO_TCP && ip->protocol != IPPROTO_UDP))
 			return;
 		leaving.source[0] = ip->saddr;
 		leaving.destination[0] = ip->daddr;
 		leaving.ports = *ports;
-		if (is_carried(p, &leaving, 1))
-			return end_carried(p, now);
 		udp = ip->protocol == IPPROTO_UDP;
 		mark = mark_of(marked4(ip), udp, ip + 1, end);
 		flags = flags_of(udp, ip + 1, end);
@@ -210,13 +211,15 @@ static __always_inline void leave(struct __sk_buff *skb, struct arrived *p, __u6
 		__u8 hops, tos, flags;
 		bool udp;
 
-		if ((void *)(ports + 1) > end || (ip->nexthdr != IPPROTO_TCP && ip->nexthdr != IPPROTO_UDP))
+		if ((void *)(ports + 1) > end)
+			return;
+		if (is_carried(p, *ports, ((__be32 *)&ip->daddr)[3]))
+			return end_carried(p, now);
+		if (ip->nexthdr != IPPROTO_TCP && ip->nexthdr != IPPROTO_UDP)
 			return;
 		copy(leaving.source, (void *)&ip->saddr, 4);
 		copy(leaving.destination, (void *)&ip->daddr, 4);
 		leaving.ports = *ports;
-		if (is_carried(p, &leaving, 4))
-			return end_carried(p, now);
 		udp = ip->nexthdr == IPPROTO_UDP;
 		mark = mark_of(marked6(ip), udp, ip + 1, end);
 		flags = flags_of(udp, ip + 1, end);

@@ -177,7 +177,18 @@ static __always_inline bool is_one_way(const struct weir_way *way, __u32 state)
 	return state & WEIR_UDP && way->progress;
 }
 
-// An entry for the flow: its own, or one that is empty or cannot be used any more; at last the place of one that has ended.
+// True if another flow may have the entry: it is empty, or cannot be used any more.
+static __always_inline bool is_free(const struct weir_way *way, __u32 state)
+{
+	__u32 kept = is_one_way(way, state) ? control.hz * WEIR_ONE_WAY_KEPT_S : control.longest_refresh;
+
+	if ((state & WEIR_PHASE_MASK) == WEIR_EMPTY)
+		return true;
+	return (state & WEIR_PHASE_MASK) == WEIR_VALID &&
+	       ((state ^ generation_bits()) >> WEIR_GENERATION_SHIFT || is_past(way->due + kept));
+}
+
+// An entry for the flow: its own; one that is free, first at the place of its hash; at last the place of one that has ended.
 static __always_inline struct weir_way *room_for(__u64 hash, void *bucket, const struct arrived *p, int words, __u32 *state)
 {
 	struct weir_way *way = find(hash, &p->ends, p->udp, words, state), *ended = NULL;
@@ -185,15 +196,15 @@ static __always_inline struct weir_way *room_for(__u64 hash, void *bucket, const
 
 	if (way)
 		return way;
+	way = place_of(bucket, hash, words);
+	*state = state_of(way);
+	if (is_free(way, *state))
+		return way;
 #pragma unroll
 	for (int i = 0; i < WEIR_WAYS; i++) {
 		way = bucket + i * STRIDE(words);
 		*state = state_of(way);
-		if ((*state & WEIR_PHASE_MASK) == WEIR_EMPTY)
-			return way;
-		if ((*state & WEIR_PHASE_MASK) == WEIR_VALID &&
-		    ((*state ^ generation_bits()) >> WEIR_GENERATION_SHIFT ||
-		     is_past(way->due + (is_one_way(way, *state) ? control.hz * WEIR_ONE_WAY_KEPT_S : control.longest_refresh))))
+		if (is_free(way, *state))
 			return way;
 		if ((*state & WEIR_PHASE_MASK) == WEIR_ENDED) {
 			ended = way;

@@ -102,6 +102,16 @@ struct extent {
 	__u32 segment;
 };
 
+// A reason that few packets have. Without this, the compiler sets each of them before it tests for it, also for all packets that have
+// none.
+static __always_inline enum weir_reason rare(enum weir_reason reason)
+{
+	asm volatile("" : "+r"(reason));
+	if (reason == WEIR_CARRIED)
+		__builtin_unreachable();
+	return reason;
+}
+
 // Reads the transport header, `payload` bytes behind the IP header.
 static __always_inline enum weir_reason read_transport(struct arrived *p, void *transport, void *end, __u32 segment, __u32 net_length,
 							__u32 payload)
@@ -111,7 +121,7 @@ static __always_inline enum weir_reason read_transport(struct arrived *p, void *
 	struct tcp_head *tcp = transport;
 
 	if ((void *)(udp + 1) > end)
-		return WEIR_MALFORMED;
+		return rare(WEIR_MALFORMED);
 	p->ends.ports = udp->ports;
 	p->progress = 0;
 	p->has_data = false;
@@ -120,20 +130,20 @@ static __always_inline enum weir_reason read_transport(struct arrived *p, void *
 
 		// As nf_conntrack's udp_error.
 		if (length < sizeof(*udp) || length > payload)
-			return WEIR_MALFORMED;
+			return rare(WEIR_MALFORMED);
 	} else {
 		if ((void *)(tcp + 1) > end)
-			return WEIR_MALFORMED;
+			return rare(WEIR_MALFORMED);
 		header = (tcp->offset >> 4) * 4;
 		if (header < sizeof(*tcp) || header > payload)
-			return WEIR_MALFORMED;
+			return rare(WEIR_MALFORMED);
 		p->progress = bpf_ntohl(tcp->seq) + bpf_ntohl(tcp->ack);
 		p->flags = tcp->flags;
 		p->has_data = payload > header;
 	}
 	p->length = segment ? segment + net_length + header : net_length + payload;
 	if (!p->udp && ((tcp->flags & (FIN | SYN | RST | URG)) || !(tcp->flags & ACK)))
-		return WEIR_CONTROL;
+		return rare(WEIR_CONTROL);
 	return WEIR_CARRIED;
 }
 
@@ -154,16 +164,16 @@ static __always_inline enum weir_reason read4(struct extent x, struct arrived *p
 	struct iphdr *ip = net;
 
 	if ((void *)(ip + 1) > end || ip->version != 4 || ip->ihl < 5)
-		return WEIR_MALFORMED;
+		return rare(WEIR_MALFORMED);
 	if (ip->ihl != 5)
-		return WEIR_OPTIONS;
+		return rare(WEIR_OPTIONS);
 	if (ip->frag_off & bpf_htons(0x3fff))
-		return WEIR_FRAGMENT;
+		return rare(WEIR_FRAGMENT);
 	if (ip->protocol != IPPROTO_TCP && ip->protocol != IPPROTO_UDP)
-		return WEIR_OTHER_PROTOCOL;
+		return rare(WEIR_OTHER_PROTOCOL);
 	length = length4(x.segment, ip, room);
 	if (!is_sound4(ip) || length > room || length < sizeof(*ip))
-		return WEIR_MALFORMED;
+		return rare(WEIR_MALFORMED);
 	p->words = 1;
 	p->udp = ip->protocol == IPPROTO_UDP;
 	p->hops = ip->ttl;
@@ -179,16 +189,16 @@ static __always_inline enum weir_reason read6(struct extent x, struct arrived *p
 	struct ipv6hdr *ip = net;
 
 	if ((void *)(ip + 1) > end || ip->version != 6)
-		return WEIR_MALFORMED;
+		return rare(WEIR_MALFORMED);
 	if (ip->nexthdr == NEXT_FRAGMENT)
-		return WEIR_FRAGMENT;
+		return rare(WEIR_FRAGMENT);
 	if (is_extension(ip->nexthdr))
-		return WEIR_OPTIONS;
+		return rare(WEIR_OPTIONS);
 	if (ip->nexthdr != IPPROTO_TCP && ip->nexthdr != IPPROTO_UDP)
-		return WEIR_OTHER_PROTOCOL;
+		return rare(WEIR_OTHER_PROTOCOL);
 	length = length6(x.segment, ip, room);
 	if (length > room)
-		return WEIR_MALFORMED;
+		return rare(WEIR_MALFORMED);
 	p->words = 4;
 	p->udp = ip->nexthdr == IPPROTO_UDP;
 	p->hops = ip->hop_limit;

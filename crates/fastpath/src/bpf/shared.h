@@ -195,6 +195,10 @@ struct weir_control {
 	__u32 mask4;
 	// The same of IPv6.
 	__u32 mask6;
+	// 1: most packets are of unknown flows, so that the label of a bucket is read before its entries (`weir_label`).
+	__u32 labels_first;
+	// 0.
+	__u32 zero;
 };
 
 // Flows with such an address and port at any of their ends, before or behind the translation, are not learnt.
@@ -295,7 +299,7 @@ struct weir_bucket6 {
 };
 
 // Stands for a bucket where a packet of an unknown flow asks, in a table so small that a core has it at hand: the bucket itself is as
-// far away as memory can be.
+// far away as memory can be. A packet of a known flow finds its entry without it, at the place that its hash names.
 struct weir_label {
 	// A byte of the hash of the entry at each place. Set before the entry is valid and never cleared, so that one too many costs a look
 	// at the entry, and none is missed.

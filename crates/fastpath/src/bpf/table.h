@@ -71,6 +71,12 @@ static __always_inline __u8 tag_of(__u64 hash)
 	return hash >> 24;
 }
 
+// The place in a bucket that an entry of this hash has, unless another one was there before it. Of bits that nothing else takes.
+static __always_inline void *place_of(void *bucket, __u64 hash, int words)
+{
+	return bucket + (hash >> 32 & (WEIR_WAYS - 1)) * STRIDE(words);
+}
+
 static __always_inline __u32 state_of(const struct weir_way *way)
 {
 	return *(volatile const __u32 *)&way->state;
@@ -82,6 +88,29 @@ static __always_inline bool is_of(struct weir_way *way, __u32 state, const struc
 
 	return !(state & WEIR_UDP) == !udp && w[PORTS(words)] == e->ports &&
 	       same(w + SOURCE(words), e->source, words) && same(w + DESTINATION(words), e->destination, words);
+}
+
+static __always_inline bool is_it(struct weir_way *way, enum weir_phase phase, const struct ends *e, bool udp, int words, __u32 *found)
+{
+	__u32 state = state_of(way);
+
+	order();
+	if ((state & WEIR_PHASE_MASK) != phase || !is_of(way, state, e, udp, words))
+		return false;
+	*found = state;
+	return true;
+}
+
+// The valid entry of these ends, if it is where its hash names.
+static __always_inline struct weir_way *find_placed(__u64 hash, const struct ends *e, bool udp, int words, __u32 *found)
+{
+	void *bucket = bucket_of(hash, words);
+	struct weir_way *way;
+
+	if (!bucket)
+		return NULL;
+	way = place_of(bucket, hash, words);
+	return is_it(way, WEIR_VALID, e, udp, words, found) ? way : NULL;
 }
 
 // The entry of these ends in that phase, and the state that it was found in.
@@ -101,16 +130,9 @@ static __always_inline struct weir_way *find_by(const struct weir_label *label, 
 #pragma unroll
 	for (int i = 0; i < WEIR_WAYS; i++) {
 		struct weir_way *way = bucket + i * STRIDE(words);
-		__u32 state;
 
-		if (differs >> 8 * i & 0xff)
-			continue;
-		state = state_of(way);
-		order();
-		if ((state & WEIR_PHASE_MASK) == phase && is_of(way, state, e, udp, words)) {
-			*found = state;
+		if (!(differs >> 8 * i & 0xff) && is_it(way, phase, e, udp, words, found))
 			return way;
-		}
 	}
 	return NULL;
 }
