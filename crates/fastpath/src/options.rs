@@ -71,7 +71,7 @@ impl Options {
     pub const DEFAULT: Options = Options {
         connections: 65_536,
         connections6: 4096,
-        at_first: 16_384,
+        at_first: 1024,
         packets: 8,
         refresh: Duration::from_secs(30),
         without_tcx: false,
