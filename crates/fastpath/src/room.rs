@@ -53,9 +53,11 @@ impl Seen {
         without_room >= LEAST && without_room * ONE_OF > attempts && left * ONE_OF > packets
     }
 
-    /// True if more packets since then were of flows that the table does not have than were carried.
-    fn is_mostly_unknown_since(self, before: Seen) -> bool {
-        self.unknown - before.unknown > self.carried - before.carried
+    /// True if more packets since then were of flows that the table does not have than were carried; `None` if none of either came,
+    /// which tells nothing of those that will.
+    fn is_mostly_unknown_since(self, before: Seen) -> Option<bool> {
+        let (unknown, carried) = (self.unknown - before.unknown, self.carried - before.carried);
+        (unknown + carried > 0).then_some(unknown > carried)
     }
 }
 
@@ -72,7 +74,9 @@ impl Room {
     pub(crate) fn fit(&mut self, fastpath: &Fastpath) -> Result<()> {
         let seen = Seen::of(&fastpath.status()?);
         let before = std::mem::replace(&mut self.seen, seen);
-        fastpath.set_word(offset_of!(WeirControl, labels_first), seen.is_mostly_unknown_since(before).into());
+        if let Some(is_mostly_unknown) = seen.is_mostly_unknown_since(before) {
+            fastpath.set_word(offset_of!(WeirControl, labels_first), is_mostly_unknown.into());
+        }
         self.grow_if(seen.is_full_since(before), fastpath)
     }
 
@@ -136,7 +140,8 @@ mod tests {
             Seen { carried: 5000 + carried, unknown: 9000 + unknown, ..before }
                 .is_mostly_unknown_since(before)
         };
-        assert!(!mostly_unknown(0, 0) && !mostly_unknown(100, 100), "as many");
-        assert!(mostly_unknown(99, 100) && mostly_unknown(0, 1), "more");
+        assert_eq!(mostly_unknown(0, 0), None);
+        assert_eq!([mostly_unknown(1, 0), mostly_unknown(100, 100)], [Some(false); 2], "as many");
+        assert_eq!([mostly_unknown(99, 100), mostly_unknown(0, 1)], [Some(true); 2], "more");
     }
 }

@@ -108,7 +108,7 @@ static __always_inline __u8 last_of(const struct arrived *p)
 	return control.tick | (p->has_data ? WEIR_HAD_DATA : 0);
 }
 
-// The valid entry of the packet's flow. Where there is none, and `teaches`, the packets of the flow are counted, and one in its turn may
+// The valid entry of the packet's flow. If there is none, and `teaches`, the packets of the flow are counted, and one in its turn may
 // teach. An entry at its place is found by reading one line of memory; the label is another one.
 static __always_inline struct weir_way *entry_of(struct arrived *p, int words, __u32 *state, bool teaches)
 {

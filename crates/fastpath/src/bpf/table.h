@@ -71,7 +71,7 @@ static __always_inline __u8 tag_of(__u64 hash)
 	return hash >> 24;
 }
 
-// The place in a bucket that an entry of this hash has, unless another one was there before it. Of bits that nothing else takes.
+// The place in a bucket that an entry of this hash has, unless another one was there before it. Nothing else takes these bits.
 static __always_inline void *place_of(void *bucket, __u64 hash, int words)
 {
 	return bucket + (hash >> 32 & (WEIR_WAYS - 1)) * STRIDE(words);
