@@ -231,25 +231,29 @@ impl Map {
         Ok(entries)
     }
 
-    /// Hands over every value of an array whose values begin with a `struct bpf_spin_lock`, each of them read under its lock, with few
-    /// system calls (batches: Linux 5.6).
+    /// Hands over the first values of an array, `count` of them or all, whose values begin with a `struct bpf_spin_lock`. Each is read
+    /// under its lock, with few system calls (batches: Linux 5.6).
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn each_locked_value<V: Plain>(&self, mut each: impl FnMut(V)) -> Result<()> {
+    pub fn first_locked_values<V: Plain>(&self, count: u32, mut each: impl FnMut(V)) -> Result<()> {
         const BATCH: u32 = 1024;
+        let count = count.min(self.entries());
+        if count == 0 {
+            return Ok(());
+        }
         let entries = self
             .handle
-            .lookup_batch(BATCH.min(self.entries()), MapFlags::LOCK, MapFlags::ANY)
+            .lookup_batch(BATCH.min(count), MapFlags::LOCK, MapFlags::ANY)
             .map_err(|e| self.failed("read", &e))?;
         let mut number = 0;
-        for (_, value) in entries {
+        for (_, value) in entries.take(count as usize) {
             each(V::from_bytes(&value));
             number += 1;
         }
         // The iterator ends at an error as it does at the end.
-        if number != self.entries() {
-            return Err(Error::Absent(format!("all of its {} values in map {}", self.entries(), self.name)));
+        if number != count {
+            return Err(Error::Absent(format!("the first {count} of its values in map {}", self.name)));
         }
         Ok(())
     }

@@ -92,8 +92,7 @@ impl Budget {
         let (since_call, since_look) = (rate(self.called, (now, packets)), rate(self.looked, (now, packets)));
         self.called = (now, packets);
         let is_much = self.last.is_none_or(|cost| cost.packet_ns * since_call / 1e9 > most);
-        let due = if is_much { SOON_NS } else { EVERY_NS };
-        if now.saturating_sub(self.looked.0) < due {
+        if now.saturating_sub(self.looked.0) < self.pause_ns(is_much) {
             return false;
         }
         self.looked = (now, packets);
@@ -104,6 +103,11 @@ impl Budget {
         let Some(packet_ns) = known else { return false };
         let rate = if is_much { since_call } else { since_look };
         self.adapt(Cost { packet_ns, core: packet_ns * rate / 1e9 })
+    }
+
+    /// Time between two looks, ns. A look has its own cost, and where the sample is the smallest it changes nothing soon.
+    fn pause_ns(&self, is_much: bool) -> u64 {
+        if is_much && self.share > SMALLEST { SOON_NS } else { EVERY_NS }
     }
 
     fn adapt(&mut self, cost: Cost) -> bool {
@@ -190,6 +194,15 @@ mod tests {
         assert!((budget.share() - 0.17).abs() < 1e-9);
         // Between the two bounds it stays.
         assert!(!budget.adapt(Cost { packet_ns: 200.0, core: 0.015 }));
+    }
+
+    #[test]
+    fn a_load_that_no_sample_lowers_is_looked_at_rarely() {
+        let mut budget = Budget::new(Some(0.02), 1.0, 0);
+        assert_eq!([true, false].map(|is_much| budget.pause_ns(is_much)), [SOON_NS, EVERY_NS]);
+        while budget.adapt(Cost { packet_ns: 30.0, core: 0.03 }) {}
+        assert_eq!(budget.share(), SMALLEST);
+        assert_eq!([true, false].map(|is_much| budget.pause_ns(is_much)), [EVERY_NS; 2]);
     }
 
     #[test]

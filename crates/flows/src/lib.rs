@@ -19,6 +19,7 @@ mod processes;
 mod progress;
 mod reading;
 mod render;
+mod sample;
 mod side;
 mod table;
 mod udp;

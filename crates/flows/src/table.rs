@@ -7,13 +7,11 @@ use weir_bpf::{Map, Mapped, Object, Plain};
 use weir_netlink::Protocol;
 
 use crate::Result;
+use crate::sample::Sample;
 use crate::shared::{
-    self, WeirEnds, WeirFlow, WeirRemoved, WeirReported, WeirReporter, WeirSample, WeirSlot, WeirUdpFlow,
+    self, WeirEnds, WeirFlow, WeirOpening, WeirRemoved, WeirReported, WeirReporter, WeirSlot, WeirUdpFlow,
     WeirUdpSlot,
 };
-
-/// Directions outside of the sample are forgotten after a time of so many bits of nanoseconds: 34 s.
-const PERIOD_BITS: u32 = 35;
 
 /// How long a flow stays in the table without a packet, ns: after its end, without an answer to its SYN, and otherwise.
 const AFTER_END: u64 = 5_000_000_000;
@@ -32,7 +30,7 @@ pub(crate) trait Tracked: Plain {
     type Slot: Plain;
     /// The names of its maps: slots, free ones, directions.
     const MAPS: [&'static str; 3];
-    /// Its entry in the map of flows that were removed while they awaited an answer.
+    /// Its entry in the maps of counters.
     const OPENING: usize;
 
     /// The flow of a slot that is in use.
@@ -148,8 +146,8 @@ pub(crate) struct Table {
     udp: Slots<WeirUdpFlow>,
     counts: Map,
     reporters: Map,
-    removed: Mapped<WeirRemoved>,
-    sample: Mapped<WeirSample>,
+    totals: Totals,
+    sample: Sample,
 }
 
 /// Flows of one protocol.
@@ -197,14 +195,15 @@ impl<F: Tracked> Slots<F> {
         Ok(new)
     }
 
-    fn read(&mut self, now: u64, opening: &Mapped<WeirRemoved>, share: u32) -> Result<Flows<F>> {
+    fn read(&mut self, now: u64, totals: &Totals, share: u32) -> Result<Flows<F>> {
         for at in std::mem::take(&mut self.leaving) {
             self.slots.set(&at, &F::Slot::zeroed())?;
             self.vacant.set::<[u8; 0], u32>(&[], &at)?;
         }
         let mut flows: Vec<(u32, F)> = Vec::new();
         let mut at = 0;
-        self.slots.each_locked_value(|slot: F::Slot| {
+        // Slots that were never used would take most of the time.
+        self.slots.first_locked_values(totals.ever_used::<F>(), |slot: F::Slot| {
             flows.extend(F::of(&slot).map(|flow| (at, flow)));
             at += 1;
         })?;
@@ -212,23 +211,48 @@ impl<F: Tracked> Slots<F> {
         let leaves = |flow: &F| flow.is_over(now) || flow.draw() > share;
         let removed: Vec<(u32, F)> = flows.iter().filter(|(_, flow)| leaves(flow)).copied().collect();
         for (at, flow) in &removed {
-            self.remove(*at, flow, opening)?;
+            self.remove(*at, flow, totals)?;
         }
         let bare = |these: Vec<(u32, F)>| these.into_iter().map(|(_, flow)| flow).collect();
         Ok(Flows { all: bare(flows), removed: bare(removed) })
     }
 
-    fn remove(&mut self, at: u32, flow: &F, opening: &Mapped<WeirRemoved>) -> Result<()> {
+    fn remove(&mut self, at: u32, flow: &F, totals: &Totals) -> Result<()> {
         self.directions.remove(&flow.ends()[0])?;
         if is(flow, shared::WEIR_IS_JOINED) {
             self.directions.remove(&flow.ends()[1])?;
         }
         if is(flow, shared::WEIR_IS_OPENING) {
-            let before = opening.get(F::OPENING).opening;
-            opening.set(F::OPENING, WeirRemoved { opening: before + 1 });
+            totals.forget_opening::<F>();
         }
         self.leaving.push(at);
         Ok(())
+    }
+}
+
+/// Counters of flows, one set of each protocol.
+#[derive(Debug)]
+struct Totals {
+    /// The programs write these.
+    opening: Mapped<WeirOpening>,
+    /// And we these.
+    removed: Mapped<WeirRemoved>,
+}
+
+impl Totals {
+    fn new(object: &Object) -> Result<Self> {
+        Ok(Totals { opening: object.map("opening")?.share()?, removed: object.map("removed")?.share()? })
+    }
+
+    /// How many slots, from the first on, may hold a flow.
+    fn ever_used<F: Tracked>(&self) -> u32 {
+        u32::try_from(self.opening.get(F::OPENING).unused_from).unwrap_or(u32::MAX)
+    }
+
+    /// A flow that awaited an answer was removed.
+    fn forget_opening<F: Tracked>(&self) {
+        let before = self.removed.get(F::OPENING).opening;
+        self.removed.set(F::OPENING, WeirRemoved { opening: before + 1 });
     }
 }
 
@@ -239,8 +263,8 @@ impl Table {
             udp: Slots::new(object)?,
             counts: object.map("counts")?,
             reporters: object.map("reporters")?,
-            removed: object.map("removed")?.share()?,
-            sample: object.map("sample")?.share()?,
+            totals: Totals::new(object)?,
+            sample: Sample::new(object.map(".bss.sample")?.share()?),
         })
     }
 
@@ -251,23 +275,21 @@ impl Table {
 
     /// Reads all, and removes flows that are over. `now` is CLOCK_MONOTONIC, ns.
     pub(crate) fn read(&mut self, now: u64) -> Result<Contents> {
-        let sample = self.sample.get(0);
-        let share = sample.share;
-        self.sample.set(0, WeirSample { period: (now >> PERIOD_BITS) as u32, ..sample });
-        let tcp = self.tcp.read(now, &self.removed, share)?;
-        let udp = self.udp.read(now, &self.removed, share)?;
+        self.sample.at(now);
+        let share = self.sample.share();
+        let tcp = self.tcp.read(now, &self.totals, share)?;
+        let udp = self.udp.read(now, &self.totals, share)?;
         Ok(Contents { tcp, udp, verdicts: self.verdicts()? })
     }
 
     /// Sets which share of all flows is tracked. Those that are no longer in the sample leave at the next reading.
-    pub(crate) fn set_share(&self, share: f64) {
-        let share = (share * f64::from(u32::MAX)) as u32;
-        self.sample.set(0, WeirSample { share, ..self.sample.get(0) });
+    pub(crate) fn set_share(&mut self, share: f64) {
+        self.sample.set_share(share);
     }
 
     /// Tells whether each packet has a header of Ethernet. If not, those outside of the sample take longer.
-    pub(crate) fn set_ethernet(&self, is_ethernet: bool) {
-        self.sample.set(0, WeirSample { is_ethernet: is_ethernet.into(), ..self.sample.get(0) });
+    pub(crate) fn set_ethernet(&mut self, is_ethernet: bool) {
+        self.sample.set_ethernet(is_ethernet);
     }
 
     /// ICMP errors by sender and kind.

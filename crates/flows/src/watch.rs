@@ -3,7 +3,6 @@
 use std::cmp::Reverse;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::IpAddr;
 
 use rustix::io::Errno;
@@ -20,6 +19,7 @@ use crate::networks::{Grouping, Key, NetworkSum};
 use crate::processes::{Known, Processes, Sums};
 use crate::progress::ProgressReader;
 use crate::reading::{Flow, NotTracked, Reading};
+use crate::sample::secret;
 use crate::shared::{WeirConfig, WeirFlow, WeirUdpFlow};
 use crate::table::{Contents, Table, Tracked};
 use crate::udp::UdpFlow;
@@ -100,9 +100,27 @@ fn check_share(name: &str, share: f64) -> Result<()> {
     Err(Error::Options(format!("{name}: {share} is not above 0 and up to 1")))
 }
 
-/// A number that no sender of packets can know: the hash, under random keys of the system, of nothing.
-fn secret() -> u64 {
-    RandomState::new().build_hasher().finish()
+/// Loads the program, with tables for that many flows.
+pub(crate) fn load(options: &Options) -> Result<Object> {
+    let udp_flows = if options.udp { (options.flows / 2).max(1) } else { 1 };
+    let mut loader = Loader::unpack("flows", OBJECT)?;
+    loader.config(&WeirConfig {
+        key: secret(),
+        // A flood of SYNs leaves room for flows that are answered.
+        opening: (options.flows / 4).max(1),
+        // Strangers may send UDP that has no answer, too. Flows of this host itself have none here.
+        udp_opening: if options.udp { udp_flows.div_ceil(2) } else { 0 },
+    })?;
+    for (names, entries) in [(WeirFlow::MAPS, options.flows), (WeirUdpFlow::MAPS, udp_flows)] {
+        for (map, entries) in names.into_iter().zip([entries, entries, 2 * entries]) {
+            loader.entries(map, entries)?;
+        }
+    }
+    // One of TCP, one of UDP.
+    for map in ["opening", "removed"] {
+        loader.entries(map, 2)?;
+    }
+    Ok(loader.load()?)
 }
 
 impl Watch {
@@ -117,29 +135,11 @@ impl Watch {
         }
         check_share("share", options.share)?;
         options.budget.map_or(Ok(()), |budget| check_share("budget", budget))?;
-        let udp_flows = if options.udp { (options.flows / 2).max(1) } else { 1 };
         let own = interfaces::addresses()?;
         let links = interfaces::choose(&options.interfaces)?;
         links.first().map_or(Ok(()), |link| require_tcx(link.index))?;
-        let mut loader = Loader::unpack("flows", OBJECT)?;
-        loader.config(&WeirConfig {
-            key: secret(),
-            // A flood of SYNs leaves room for flows that are answered.
-            opening: (options.flows / 4).max(1),
-            // Strangers may send UDP that has no answer, too. Flows of this host itself have none here.
-            udp_opening: if options.udp { udp_flows.div_ceil(2) } else { 0 },
-        })?;
-        for (names, entries) in [(WeirFlow::MAPS, options.flows), (WeirUdpFlow::MAPS, udp_flows)] {
-            for (map, entries) in names.into_iter().zip([entries, entries, 2 * entries]) {
-                loader.entries(map, entries)?;
-            }
-        }
-        // One of TCP, one of UDP.
-        for map in ["opening", "removed"] {
-            loader.entries(map, 2)?;
-        }
-        let object = loader.load()?;
-        let table = Table::new(&object)?;
+        let object = load(&options)?;
+        let mut table = Table::new(&object)?;
         table.set_share(options.share);
         let program = object.program("flows_in")?;
         table.set_ethernet(links.iter().all(Link::has_ethernet_header));

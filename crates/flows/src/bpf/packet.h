@@ -44,7 +44,8 @@ static __always_inline enum weir_verdict read6(struct __sk_buff *skb, struct wei
 	return WEIR_JUDGED;
 }
 
-static __always_inline enum weir_verdict read_tcp(struct __sk_buff *skb, struct weir_ends *e, struct weir_packet *p)
+// Not inline: the options would take a fifth of the stack of all that is called from there.
+static __noinline enum weir_verdict read_tcp(struct __sk_buff *skb, struct weir_ends *e, struct weir_packet *p)
 {
 	__u32 at = p->transport;
 	struct options options = {};

@@ -14,21 +14,22 @@ struct weir_config {
 
 // The sample, which the driver may change at any time.
 struct weir_sample {
+	// Marks of flows outside of the sample begin with it (outside.h). Drawn anew for each sample and each half minute, so that older
+	// marks are none; 0: each packet is looked at.
+	__u64 seed;
 	// A flow is in it if its draw is at most this.
 	__u32 share;
-	// Changes every half minute.
-	__u32 period;
-	// 1: each packet has a header of Ethernet.
-	__u32 is_ethernet;
 	__u32 unused;
 };
 
-// Counters of flows that await a first answer: entry 0 of TCP, entry 1 of UDP.
+// Counters of flows, those that await a first answer before all: entry 0 of TCP, entry 1 of UDP.
 struct weir_opening {
 	// Made; the programs write it.
 	__u64 made;
 	// Answered or reset; the programs write it.
 	__u64 done;
+	// Slots of the table from this one on were never used; the programs write it.
+	__u64 unused_from;
 };
 
 // The same of those that the driver removed without an answer. It alone writes it.

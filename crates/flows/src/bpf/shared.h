@@ -59,7 +59,7 @@ struct weir_packet {
 struct weir_work {
 	struct weir_ends ends;
 	struct weir_packet packet;
-	// Stands for its direction among those outside of the sample; 0 if all flows are in it.
+	// Stands for its direction among those outside of the sample; 0: it is not marked.
 	__u64 mark;
 };
 

@@ -91,7 +91,8 @@ DIRECTIONS(udp_directions);
 
 MAPPED_ARRAY(opening, struct weir_opening);
 MAPPED_ARRAY(removed, struct weir_removed);
-MAPPED_ARRAY(sample, struct weir_sample);
+// In memory with an address of its own, which the programs read without a lookup.
+volatile struct weir_sample sample SEC(".bss.sample");
 
 static __always_inline void turn_round(struct weir_ends *to, const struct weir_ends *from)
 {
@@ -111,10 +112,7 @@ static __always_inline __u64 hash_of_end(__u64 key, const __be32 *address, __be1
 
 static __always_inline __u32 sample_share(void)
 {
-	__u32 at = 0;
-	struct weir_sample *s = bpf_map_lookup_elem(&sample, &at);
-
-	return s ? s->share : 0;
+	return sample.share;
 }
 
 // Both directions of a flow without NAT have the same number, so that a flow is in the sample as a whole.
@@ -210,8 +208,29 @@ static __always_inline void join(void *table, void *by_ends, __u32 at, const str
 	bpf_spin_unlock(&slot->lock);
 }
 
+// Counts the slot among those that a reading looks at.
+static __always_inline bool show(__u32 of, __u32 at)
+{
+	struct weir_opening *o = bpf_map_lookup_elem(&opening, &of);
+	__u64 known, seen;
+
+	if (!o)
+		return false;
+	known = *(volatile __u64 *)&o->unused_from;
+	for (int i = 0; i < 8 && known <= at; i++) {
+		seen = __sync_val_compare_and_swap(&o->unused_from, known, (__u64)at + 1);
+		if (seen == known)
+			return true;
+		known = seen;
+	}
+	// Other cores were faster each time: it looks at all.
+	if (known <= at)
+		o->unused_from = ~0ull;
+	return true;
+}
+
 // Makes a flow whose first direction is `first`, with its number in the draw; its own number, or a verdict below 0.
-static __always_inline __s64 make(void *table, void *free, void *by_ends, const struct weir_ends *first, __u32 draw, __u64 now)
+static __always_inline __s64 make(__u32 of, void *table, void *free, void *by_ends, const struct weir_ends *first, __u32 draw, __u64 now)
 {
 	__u32 at, direction;
 	struct head *slot;
@@ -219,7 +238,7 @@ static __always_inline __s64 make(void *table, void *free, void *by_ends, const 
 	if (bpf_map_pop_elem(free, &at))
 		return -WEIR_NO_ROOM;
 	slot = bpf_map_lookup_elem(table, &at);
-	if (!slot)
+	if (!slot || !show(of, at))
 		return -WEIR_NO_ROOM;
 	direction = at * 2;
 	bpf_spin_lock(&slot->lock);
@@ -279,7 +298,7 @@ static __noinline __s64 learn(struct __sk_buff *skb, const struct weir_ends *e, 
 		return -WEIR_UNSAMPLED;
 	if (opens && !may_open(OF_TCP))
 		return -WEIR_OPENING;
-	at = make(&slots, &vacant, &directions, &both[0], draw, p->now);
+	at = make(OF_TCP, &slots, &vacant, &directions, &both[0], draw, p->now);
 	if (at < 0)
 		return at;
 	if (!opens)
