@@ -22,7 +22,7 @@ struct weir_sample {
 	__u32 unused;
 };
 
-// Counters of flows, those that await a first answer before all: entry 0 of TCP, entry 1 of UDP.
+// Counters of a table: entry 0 of TCP, entry 1 of UDP. `made` and `done` are flows that await a first answer.
 struct weir_opening {
 	// Made; the programs write it.
 	__u64 made;
