@@ -35,8 +35,8 @@ fn in_client(world: &World, program: &str, args: &[&str]) -> CommandOutput {
     world.run(command)
 }
 
-/// The client of coturn in the words of this test: mapping and filtering.
-fn coturn(world: &World) -> (String, String) {
+/// The client of coturn in the words of this test: mapping and filtering, and all that it printed.
+fn coturn(world: &World) -> (String, String, String) {
     let kind = |flag: &str, what: &str| {
         let seen = in_client(world, "turnutils_natdiscovery", &[flag, "-p", "3478", "198.19.0.2"]);
         let text = format!("{}{}", seen.stdout, seen.stderr);
@@ -46,9 +46,11 @@ fn coturn(world: &World) -> (String, String) {
             (format!("Address Dependent {what}"), "address"),
         ];
         let found = words.iter().find(|(words, _)| text.contains(words));
-        found.unwrap_or_else(|| panic!("{flag}: {text}")).1.to_owned()
+        (found.unwrap_or_else(|| panic!("{flag}: {text}")).1.to_owned(), text)
     };
-    (kind("-m", "Mapping"), kind("-f", "Filtering"))
+    let (mapping, text) = kind("-m", "Mapping");
+    let (filtering, more) = kind("-f", "Filtering");
+    (mapping, filtering, text + &more)
 }
 
 #[test]
@@ -82,10 +84,11 @@ fn root_coturn_sees_the_same() {
         let kind = &seen["kind"];
         assert_eq!(kind["classic"].as_str(), classic, "{rule:?}: {seen:#}");
         assert_eq!(kind["translates"], rule.is_some());
-        let (mapping, filtering) = coturn(&world);
+        let (mapping, filtering, text) = coturn(&world);
         assert_eq!(
             (kind["mapping"].as_str(), kind["filtering"].as_str()),
-            (Some(&*mapping), Some(&*filtering))
+            (Some(&*mapping), Some(&*filtering)),
+            "{text}{seen:#}"
         );
     }
     let page = check(&["--fail-on-must"]).expect(3).stdout;

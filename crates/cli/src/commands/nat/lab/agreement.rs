@@ -39,7 +39,8 @@ struct Views {
     lab: NatKind,
     stun: NatKind,
     served: NatKind,
-    coturn: (Dependence, Dependence),
+    /// Mapping and filtering, with all that the client printed.
+    coturn: [(Dependence, String); 2],
     /// The last line of stun-client, as it says it and as the lab's experiments would have it.
     classic: [String; 2],
 }
@@ -89,7 +90,7 @@ impl<'a> Hosts<'a> {
     }
 
     /// The two discoveries of coturn's client.
-    fn by_coturn(&self) -> (Dependence, Dependence) {
+    fn by_coturn(&self) -> [(Dependence, String); 2] {
         let [server, port] = [self.outside[0].to_string(), STUN.to_string()];
         let class = |flag: &str, what: &str| {
             let text = self.run(self.near, "turnutils_natdiscovery", &[flag, "-p", &port, &server]);
@@ -99,9 +100,9 @@ impl<'a> Hosts<'a> {
                 ("Address Dependent", Address),
             ];
             let found = words.iter().find(|(words, _)| text.contains(&format!("{words} {what}!")));
-            found.unwrap_or_else(|| panic!("{flag}: {text}")).1
+            (found.unwrap_or_else(|| panic!("{flag}: {text}")).1, text)
         };
-        (class("-m", "Mapping"), class("-f", "Filtering"))
+        [class("-m", "Mapping"), class("-f", "Filtering")]
     }
 
     /// The line of stun-client that has the kind of NAT.
@@ -203,8 +204,12 @@ fn all_agree() {
         let name = which.name();
         assert_eq!(views.lab, views.stun, "{name}: {views:#?}");
         assert_eq!(views.lab, views.served, "{name}: {views:#?}");
-        let (mapping, filtering) = views.coturn;
-        assert_eq!((views.lab.mapping, views.lab.filtering), (Some(mapping), Some(filtering)), "{name}");
+        let [(mapping, seen), (filtering, more)] = &views.coturn;
+        assert_eq!(
+            (views.lab.mapping, views.lab.filtering),
+            (Some(*mapping), Some(*filtering)),
+            "{name}: {seen}{more}"
+        );
         assert_eq!(views.classic[0], views.classic[1], "{name}");
         println!("{name}: {}", views.classic[0]);
         classics.push(views.lab.classic);
