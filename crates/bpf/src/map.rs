@@ -1,5 +1,6 @@
 //! Maps: read and written by system call, or shared as memory.
 
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::OnceLock;
 
@@ -231,29 +232,52 @@ impl Map {
         Ok(entries)
     }
 
-    /// Hands over the first values of an array, `count` of them or all, whose values begin with a `struct bpf_spin_lock`. Each is read
-    /// under its lock, with few system calls (batches: Linux 5.6).
+    /// Hands over these values of an array whose values begin with a `struct bpf_spin_lock`, each with its index. Each is read under its
+    /// lock, with few system calls (batches: Linux 5.6).
     ///
     /// # Errors
-    /// If the kernel refuses.
-    pub fn first_locked_values<V: Plain>(&self, count: u32, mut each: impl FnMut(V)) -> Result<()> {
-        const BATCH: u32 = 1024;
-        let count = count.min(self.entries());
-        if count == 0 {
-            return Ok(());
+    /// If the kernel refuses, or the array has no such values.
+    pub fn locked_values<V: Plain>(&self, range: Range<u32>, mut each: impl FnMut(u32, &V)) -> Result<()> {
+        const BATCH: usize = 64;
+        let absent =
+            || Error::Absent(format!("values {range:?} of {} bytes in map {}", size_of::<V>(), self.name));
+        if range.end > self.entries() || self.handle.value_size() as usize != size_of::<V>() {
+            return Err(absent());
         }
-        let entries = self
-            .handle
-            .lookup_batch(BATCH.min(count), MapFlags::LOCK, MapFlags::ANY)
-            .map_err(|e| self.failed("read", &e))?;
-        let mut number = 0;
-        for (_, value) in entries.take(count as usize) {
-            each(V::from_bytes(&value));
-            number += 1;
-        }
-        // The iterator ends at an error as it does at the end.
-        if number != count {
-            return Err(Error::Absent(format!("the first {count} of its values in map {}", self.name)));
+        let options = libbpf_sys::bpf_map_batch_opts {
+            sz: size_of::<libbpf_sys::bpf_map_batch_opts>() as libbpf_sys::size_t,
+            elem_flags: u64::from(libbpf_sys::BPF_F_LOCK),
+            ..Default::default()
+        };
+        let mut keys = [0_u32; BATCH];
+        let mut values = vec![V::zeroed(); BATCH.min(range.len())];
+        let mut at = range.start;
+        while at < range.end {
+            let mut count = values.len().min((range.end - at) as usize) as u32;
+            // The index before the first one. Without one, the kernel begins at index 0.
+            let mut before = at.wrapping_sub(1);
+            let begin = if at == 0 { std::ptr::null_mut() } else { (&raw mut before).cast() };
+            let mut last = 0_u32;
+            // SAFETY: as many keys and values of the map's sizes as `count` says, and every bit pattern is a value.
+            let result = unsafe {
+                libbpf_sys::bpf_map_lookup_batch(
+                    self.fd().as_raw_fd(),
+                    begin,
+                    (&raw mut last).cast(),
+                    keys.as_mut_ptr().cast(),
+                    values.as_mut_ptr().cast(),
+                    &raw mut count,
+                    &raw const options,
+                )
+            };
+            // ENOENT tells of the end of the map.
+            if result < 0 && (result != -libc::ENOENT || count == 0) {
+                return Err(Error::last(format!("read map {}", self.name)));
+            }
+            for (key, value) in keys.iter().zip(&values).take(count as usize) {
+                each(*key, value);
+            }
+            at += count;
         }
         Ok(())
     }

@@ -111,7 +111,7 @@ static SAMPLE: Metric = Metric::gauge("flows_sample_ratio", &[], "Share of all f
 static CORE: Metric = Metric::gauge(
     "flows_core_ratio",
     &[],
-    "Share of one core that looking at packets takes; --budget is the most.",
+    "Share of one core that looking at packets and readings take; --budget is the most.",
 );
 static UNANSWERED: Metric =
     Metric::gauge("flows_unanswered_syns", &[], "SYNs of flows that have no answer yet, or never had one.");

@@ -1,4 +1,4 @@
-//! How large a sample the programs may follow, by the time that they take.
+//! How large a sample the programs may follow, by the time that they and the reading of it take.
 
 use std::time::Duration;
 
@@ -19,21 +19,30 @@ const IDLE: f64 = 0.6;
 const IDLE_LOOKS: u32 = 4;
 const GROWTH: f64 = 2.0;
 /// The smallest sample: looking at packets has a cost that no sample lowers.
-const SMALLEST: f64 = 1.0 / 1024.0;
+pub(crate) const SMALLEST: f64 = 1.0 / 1024.0;
 
-/// The time that the programs took, at the last look.
+/// The time that all of it took, at the last look.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Cost {
-    /// Time for one packet, ns.
+    /// Time of the programs for one packet, ns.
     pub(crate) packet_ns: f64,
-    /// Share of one core since the look before.
-    pub(crate) core: f64,
+    /// Share of one core that this made since the look before.
+    pub(crate) packets: f64,
+    /// Share of one core that readings took since then.
+    pub(crate) readings: f64,
+}
+
+impl Cost {
+    /// Share of one core.
+    pub(crate) fn core(&self) -> f64 {
+        self.packets + self.readings
+    }
 }
 
 /// The sample, and what it costs.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    /// Share of one core that the programs may take; `None`: any.
+    /// Share of one core that all may take; `None`: any.
     most: Option<f64>,
     /// Largest sample.
     ceiling: f64,
@@ -42,6 +51,11 @@ pub(crate) struct Budget {
     /// Time, ns, and packets of the last look, and of the last call.
     looked: (u64, u64),
     called: (u64, u64),
+    /// Time of a core that readings took since the last look, ns, and when the first of them began.
+    read_ns: u64,
+    read_since: u64,
+    /// Readings that do not count: they remove what a smaller sample leaves out, once.
+    removing: u32,
     /// Looks in turn that found the load below [`IDLE`].
     idle_looks: u32,
     /// Why the time of runs cannot be taken.
@@ -63,6 +77,9 @@ impl Budget {
             last: None,
             looked: begun,
             called: begun,
+            read_ns: 0,
+            read_since: now,
+            removing: 0,
             idle_looks: 0,
             untimed: None,
         }
@@ -86,6 +103,18 @@ impl Budget {
         self.untimed.as_deref()
     }
 
+    /// A reading that began then took this time of a core.
+    pub(crate) fn count_reading(&mut self, began: u64, time: Duration) {
+        if self.removing > 0 {
+            self.removing -= 1;
+            return;
+        }
+        if self.read_ns == 0 {
+            self.read_since = began;
+        }
+        self.read_ns += time.as_nanos() as u64;
+    }
+
     /// Looks again, if it is time: `packets` have come since the beginning. True if the sample changed.
     pub(crate) fn look(&mut self, program: &ProgramFd, now: u64, packets: u64) -> bool {
         let Some(most) = self.most else { return false };
@@ -95,6 +124,7 @@ impl Budget {
         if now.saturating_sub(self.looked.0) < self.pause_ns(is_much) {
             return false;
         }
+        let readings = self.take_readings(now);
         self.looked = (now, packets);
         let timed = time_runs(program);
         self.untimed = timed.as_ref().err().map(ToString::to_string);
@@ -102,7 +132,12 @@ impl Budget {
         let known = timed.ok().flatten().or(self.last.map(|cost| cost.packet_ns));
         let Some(packet_ns) = known else { return false };
         let rate = if is_much { since_call } else { since_look };
-        self.adapt(Cost { packet_ns, core: packet_ns * rate / 1e9 })
+        self.adapt(Cost { packet_ns, packets: packet_ns * rate / 1e9, readings })
+    }
+
+    /// Share of one core that readings took since the last look. They count once.
+    fn take_readings(&mut self, now: u64) -> f64 {
+        std::mem::take(&mut self.read_ns) as f64 / now.saturating_sub(self.read_since).max(1) as f64
     }
 
     /// Time between two looks, ns. A look has its own cost, and where the sample is the smallest it changes nothing soon.
@@ -113,16 +148,21 @@ impl Budget {
     fn adapt(&mut self, cost: Cost) -> bool {
         self.last = Some(cost);
         let Some(most) = self.most else { return false };
-        self.idle_looks = if cost.core < IDLE * most { self.idle_looks + 1 } else { 0 };
-        let wanted = if cost.core > most {
-            self.share * AIM * most / cost.core
+        let core = cost.core();
+        self.idle_looks = if core < IDLE * most { self.idle_looks + 1 } else { 0 };
+        let wanted = if core > most {
+            self.share * AIM * most / core
         } else if self.idle_looks >= IDLE_LOOKS {
-            self.share * (AIM * most / cost.core.max(f64::MIN_POSITIVE)).min(GROWTH)
+            self.share * (AIM * most / core.max(f64::MIN_POSITIVE)).min(GROWTH)
         } else {
             self.share
         };
         let before = self.share;
         self.share = wanted.max(SMALLEST).min(self.ceiling);
+        if self.share < before {
+            // This one, one that removes flows, and one that frees their places.
+            self.removing = 3;
+        }
         self.share != before
     }
 }
@@ -149,12 +189,23 @@ fn per_run(before: RunStatistics, after: RunStatistics) -> Option<f64> {
 mod tests {
     use super::*;
 
+    /// A cost of packets alone.
+    fn packets(packet_ns: f64, packets: f64) -> Cost {
+        Cost { packet_ns, packets, readings: 0.0 }
+    }
+
     /// A gateway of so many packets per second, whose programs take a time that the sample lowers, and one that it does not.
     fn settled(rate: f64, fixed_ns: f64, tracked_ns: f64, ceiling: f64) -> (f64, Cost) {
+        settled_with(0.0, rate, fixed_ns, tracked_ns, ceiling)
+    }
+
+    /// The same where readings of all flows would take that share of a core.
+    fn settled_with(readings: f64, rate: f64, fixed_ns: f64, tracked_ns: f64, ceiling: f64) -> (f64, Cost) {
         let mut budget = Budget::new(Some(0.02), ceiling, 0);
         for _ in 0..100 {
             let packet_ns = fixed_ns + budget.share() * tracked_ns;
-            budget.adapt(Cost { packet_ns, core: packet_ns * rate / 1e9 });
+            let readings = readings * budget.share();
+            budget.adapt(Cost { readings, ..packets(packet_ns, packet_ns * rate / 1e9) });
         }
         (budget.share(), budget.last().unwrap())
     }
@@ -170,7 +221,7 @@ mod tests {
     #[test]
     fn a_busy_gateway_takes_no_more_than_the_budget() {
         let (share, cost) = settled(300_000.0, 30.0, 250.0, 1.0);
-        assert!(cost.core <= 0.02 && cost.core > 0.02 * IDLE, "{cost:?}");
+        assert!(cost.core() <= 0.02 && cost.core() > 0.02 * IDLE, "{cost:?}");
         // (0.85 * 0.02 / 300 kpps - 30 ns) / 250 ns.
         assert!((0.03..0.16).contains(&share), "{share}");
     }
@@ -179,28 +230,54 @@ mod tests {
     fn what_no_sample_lowers_leaves_the_smallest_sample() {
         let (share, cost) = settled(1e6, 30.0, 250.0, 1.0);
         assert_eq!(share, SMALLEST);
-        assert!(cost.core > 0.02);
+        assert!(cost.core() > 0.02);
+    }
+
+    #[test]
+    fn readings_of_many_flows_count_too() {
+        // Few packets of many flows: half of the flows would be too many.
+        let (share, cost) = settled_with(0.05, 1_000.0, 40.0, 200.0, 1.0);
+        assert!((0.02 * IDLE..=0.02).contains(&cost.core()), "{cost:?}");
+        assert!((0.24..=0.4).contains(&share), "{share}");
+        // Each alone would fit.
+        let (share, cost) = settled_with(0.015, 60_000.0, 30.0, 220.0, 1.0);
+        assert!(share < 1.0 && cost.core() <= 0.02, "{share} {cost:?}");
+    }
+
+    #[test]
+    fn readings_count_once() {
+        let mut budget = Budget::new(Some(0.02), 1.0, 0);
+        budget.count_reading(EVERY_NS, Duration::from_millis(40));
+        budget.count_reading(EVERY_NS + SOON_NS, Duration::from_millis(10));
+        assert_eq!([0, 1].map(|_| budget.take_readings(2 * EVERY_NS)), [0.01, 0.0]);
+        // A sample that becomes smaller has its flows removed.
+        assert!(budget.adapt(packets(200.0, 0.2)));
+        for number in 0..3 {
+            budget.count_reading(number * SOON_NS, Duration::from_secs(1));
+        }
+        budget.count_reading(3 * SOON_NS, Duration::from_millis(5));
+        assert_eq!(budget.take_readings(4 * SOON_NS), 0.01);
     }
 
     #[test]
     fn a_sample_grows_again_after_a_burst() {
         let mut budget = Budget::new(Some(0.02), 1.0, 0);
-        assert!(budget.adapt(Cost { packet_ns: 200.0, core: 0.2 }));
+        assert!(budget.adapt(packets(200.0, 0.2)));
         assert!((budget.share() - 0.085).abs() < 1e-9);
         for _ in 1..IDLE_LOOKS {
-            assert!(!budget.adapt(Cost { packet_ns: 200.0, core: 0.001 }));
+            assert!(!budget.adapt(packets(200.0, 0.001)));
         }
-        assert!(budget.adapt(Cost { packet_ns: 200.0, core: 0.001 }));
+        assert!(budget.adapt(packets(200.0, 0.001)));
         assert!((budget.share() - 0.17).abs() < 1e-9);
         // Between the two bounds it stays.
-        assert!(!budget.adapt(Cost { packet_ns: 200.0, core: 0.015 }));
+        assert!(!budget.adapt(packets(200.0, 0.015)));
     }
 
     #[test]
     fn a_load_that_no_sample_lowers_is_looked_at_rarely() {
         let mut budget = Budget::new(Some(0.02), 1.0, 0);
         assert_eq!([true, false].map(|is_much| budget.pause_ns(is_much)), [SOON_NS, EVERY_NS]);
-        while budget.adapt(Cost { packet_ns: 30.0, core: 0.03 }) {}
+        while budget.adapt(packets(30.0, 0.03)) {}
         assert_eq!(budget.share(), SMALLEST);
         assert_eq!([true, false].map(|is_much| budget.pause_ns(is_much)), [EVERY_NS; 2]);
     }

@@ -75,7 +75,7 @@ impl ProgressReader {
         for at in 0..most.min(self.slots.entries()) {
             let slot: Option<WeirSlot> = self.slots.get_locked(&at)?;
             let Some(flow) = slot.as_ref().and_then(WeirFlow::of) else { break };
-            flows.push(progress(&flow));
+            flows.push(progress(flow));
         }
         Ok(flows)
     }

@@ -32,9 +32,11 @@ pub struct Reading {
     /// Time that the program took for a packet when the kernel last counted it, ns; `None` before, without a budget, and where too
     /// few packets came.
     pub packet_ns: Option<f64>,
-    /// Share of one core that this makes at the rate of packets since then, 0 to 1.
+    /// Share of one core that this makes at the rate of packets since then, with the readings of it, 0 to 1.
     pub core_share: Option<f64>,
-    /// Share of one core that the program may take.
+    /// The part of `core_share` that readings took.
+    pub readings_share: Option<f64>,
+    /// Share of one core that both may take.
     pub core_budget: Option<f64>,
     /// Why the budget has no effect: the kernel does not take the time of the program for this process.
     pub budget_unknown: Option<String>,

@@ -8,6 +8,7 @@ use weir_text::layout::{GAP, Terminal, ellipsis};
 use weir_text::page::{Page, Tone};
 use weir_text::units::{self, Unit};
 
+use crate::budget::SMALLEST;
 use crate::containers::Container;
 use crate::fraction::Fraction;
 use crate::icmp::IcmpReporter;
@@ -192,13 +193,12 @@ fn cost(reading: &Reading) -> Option<(String, Option<Tone>)> {
         return Some((format!("--budget has no effect: {reason}"), Some(Tone::Warning)));
     }
     let (ns, core, budget) = (reading.packet_ns?, reading.core_share?, reading.core_budget?);
-    let took = format!("watching takes {ns:.0} ns a packet, {} of a core", units::percent(core));
-    let budget_words = units::percent(budget);
+    let [core_words, budget_words, readings] = [core, budget, reading.readings_share?].map(units::percent);
+    let took =
+        format!("watching takes {core_words} of a core, {readings} for readings and {ns:.0} ns a packet");
+    let next = if reading.sample_share > SMALLEST { "becomes smaller" } else { "is the smallest" };
     Some(if core > budget {
-        (
-            format!("{took}: more than the budget of {budget_words}; the sample becomes smaller"),
-            Some(Tone::Warning),
-        )
+        (format!("{took}: more than the budget of {budget_words}; the sample {next}"), Some(Tone::Warning))
     } else {
         (format!("{took}; the budget is {budget_words}"), Some(Tone::Faint))
     })
@@ -310,6 +310,20 @@ mod tests {
             assert_eq!(page.contains("> sender 100 %"), width >= MEDIUM, "{width}:\n{page}");
             assert!(page.contains("1.2") && page.contains("4.3"), "{page}");
         }
+    }
+
+    #[test]
+    fn the_cost_has_packets_and_readings() {
+        let says = |core, share| {
+            let mut reading = Reading { sample_share: share, packet_ns: Some(99.4), ..reading() };
+            (reading.core_share, reading.readings_share, reading.core_budget) =
+                (Some(core), Some(0.008), Some(0.02));
+            cost(&reading).unwrap().0
+        };
+        let fits = "watching takes 1.5 % of a core, 0.8 % for readings and 99 ns a packet; the budget is 2 %";
+        assert_eq!(says(0.015, 1.0), fits);
+        assert!(says(0.03, 1.0).ends_with(": more than the budget of 2 %; the sample becomes smaller"));
+        assert!(says(0.03, SMALLEST).ends_with(": more than the budget of 2 %; the sample is the smallest"));
     }
 
     #[test]

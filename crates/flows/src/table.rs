@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 
 use weir_bpf::{Map, Mapped, Object, Plain};
 use weir_netlink::Protocol;
@@ -9,8 +10,7 @@ use weir_netlink::Protocol;
 use crate::Result;
 use crate::sample::Sample;
 use crate::shared::{
-    self, WeirEnds, WeirFlow, WeirOpening, WeirRemoved, WeirReported, WeirReporter, WeirSlot, WeirUdpFlow,
-    WeirUdpSlot,
+    self, WeirEnds, WeirFlow, WeirRemoved, WeirReported, WeirReporter, WeirSlot, WeirUdpFlow, WeirUdpSlot,
 };
 
 /// How long a flow stays in the table without a packet, ns: after its end, without an answer to its SYN, and otherwise.
@@ -28,13 +28,13 @@ pub(crate) trait Tracked: Plain {
     const PROTOCOL: Protocol;
     /// Its slot.
     type Slot: Plain;
-    /// The names of its maps: slots, free ones, directions.
-    const MAPS: [&'static str; 3];
+    /// The names of its maps: slots, free ones, those in use, directions.
+    const MAPS: [&'static str; 4];
     /// Its entry in the maps of counters.
     const OPENING: usize;
 
     /// The flow of a slot that is in use.
-    fn of(slot: &Self::Slot) -> Option<Self>;
+    fn of(slot: &Self::Slot) -> Option<&Self>;
     fn ends(&self) -> &[WeirEnds; 2];
     fn state(&self) -> u32;
     /// Bytes of the client, and of the server.
@@ -48,11 +48,11 @@ pub(crate) trait Tracked: Plain {
 impl Tracked for WeirFlow {
     const PROTOCOL: Protocol = Protocol::Tcp;
     type Slot = WeirSlot;
-    const MAPS: [&'static str; 3] = ["slots", "vacant", "directions"];
+    const MAPS: [&'static str; 4] = ["slots", "vacant", "in_use", "directions"];
     const OPENING: usize = 0;
 
-    fn of(slot: &WeirSlot) -> Option<Self> {
-        (slot.used != 0).then_some(slot.flow)
+    fn of(slot: &WeirSlot) -> Option<&Self> {
+        (slot.used != 0).then_some(&slot.flow)
     }
 
     fn ends(&self) -> &[WeirEnds; 2] {
@@ -86,11 +86,11 @@ impl Tracked for WeirFlow {
 impl Tracked for WeirUdpFlow {
     const PROTOCOL: Protocol = Protocol::Udp;
     type Slot = WeirUdpSlot;
-    const MAPS: [&'static str; 3] = ["udp_slots", "udp_vacant", "udp_directions"];
+    const MAPS: [&'static str; 4] = ["udp_slots", "udp_vacant", "udp_in_use", "udp_directions"];
     const OPENING: usize = 1;
 
-    fn of(slot: &WeirUdpSlot) -> Option<Self> {
-        (slot.used != 0).then_some(slot.flow)
+    fn of(slot: &WeirUdpSlot) -> Option<&Self> {
+        (slot.used != 0).then_some(&slot.flow)
     }
 
     fn ends(&self) -> &[WeirEnds; 2] {
@@ -146,7 +146,7 @@ pub(crate) struct Table {
     udp: Slots<WeirUdpFlow>,
     counts: Map,
     reporters: Map,
-    totals: Totals,
+    removed: Mapped<WeirRemoved>,
     sample: Sample,
 }
 
@@ -155,10 +155,24 @@ pub(crate) struct Table {
 struct Slots<F> {
     slots: Map,
     vacant: Map,
+    in_use: Mapped<u64>,
     directions: Map,
     /// Slots whose directions were removed a reading ago. A packet that was under way with their number has passed by now.
     leaving: Vec<u32>,
     flow: PhantomData<F>,
+}
+
+/// Runs of slots that have all those in use, of `entries` slots. A few others between them are cheaper than one more system call.
+fn runs(entries: u32, is_in_use: impl Fn(u32) -> bool) -> Vec<Range<u32>> {
+    const GAP: u32 = 4;
+    let mut runs: Vec<Range<u32>> = Vec::new();
+    for at in (0..entries).filter(|at| is_in_use(*at)) {
+        match runs.last_mut() {
+            Some(last) if at <= last.end + GAP => last.end = at + 1,
+            _ => runs.push(at..at + 1),
+        }
+    }
+    runs
 }
 
 /// All that the kernel has.
@@ -181,10 +195,11 @@ pub(crate) struct Flows<F> {
 
 impl<F: Tracked> Slots<F> {
     fn new(object: &Object) -> Result<Self> {
-        let [slots, vacant, directions] = F::MAPS.map(|name| object.map(name));
+        let [slots, vacant, in_use, directions] = F::MAPS.map(|name| object.map(name));
         let new = Slots {
             slots: slots?,
             vacant: vacant?,
+            in_use: in_use?.share()?,
             directions: directions?,
             leaving: Vec::new(),
             flow: PhantomData,
@@ -195,64 +210,45 @@ impl<F: Tracked> Slots<F> {
         Ok(new)
     }
 
-    fn read(&mut self, now: u64, totals: &Totals, share: u32) -> Result<Flows<F>> {
+    /// `counted` has the number of those that were removed without an answer.
+    fn read(&mut self, now: u64, counted: &Mapped<WeirRemoved>, share: u32) -> Result<Flows<F>> {
         for at in std::mem::take(&mut self.leaving) {
             self.slots.set(&at, &F::Slot::zeroed())?;
+            self.in_use.set(at as usize, 0);
             self.vacant.set::<[u8; 0], u32>(&[], &at)?;
         }
-        let mut flows: Vec<(u32, F)> = Vec::new();
-        let mut at = 0;
-        // Slots that were never used would take most of the time.
-        self.slots.first_locked_values(totals.ever_used::<F>(), |slot: F::Slot| {
-            flows.extend(F::of(&slot).map(|flow| (at, flow)));
-            at += 1;
-        })?;
+        // Slots that are not in use would take most of the time.
+        let runs = runs(self.slots.entries(), |at| self.in_use.get(at as usize) != 0);
+        let (mut all, mut places) = (Vec::with_capacity(runs.iter().map(Range::len).sum()), Vec::new());
+        for run in runs {
+            self.slots.locked_values(run, |at, slot: &F::Slot| {
+                if let Some(flow) = F::of(slot) {
+                    all.push(*flow);
+                    places.push(at);
+                }
+            })?;
+        }
         // A sample that became smaller leaves out flows that were in it.
         let leaves = |flow: &F| flow.is_over(now) || flow.draw() > share;
-        let removed: Vec<(u32, F)> = flows.iter().filter(|(_, flow)| leaves(flow)).copied().collect();
-        for (at, flow) in &removed {
-            self.remove(*at, flow, totals)?;
+        let mut removed = Vec::new();
+        for (flow, at) in all.iter().zip(places).filter(|(flow, _)| leaves(flow)) {
+            self.remove(at, flow, counted)?;
+            removed.push(*flow);
         }
-        let bare = |these: Vec<(u32, F)>| these.into_iter().map(|(_, flow)| flow).collect();
-        Ok(Flows { all: bare(flows), removed: bare(removed) })
+        Ok(Flows { all, removed })
     }
 
-    fn remove(&mut self, at: u32, flow: &F, totals: &Totals) -> Result<()> {
+    fn remove(&mut self, at: u32, flow: &F, removed: &Mapped<WeirRemoved>) -> Result<()> {
         self.directions.remove(&flow.ends()[0])?;
         if is(flow, shared::WEIR_IS_JOINED) {
             self.directions.remove(&flow.ends()[1])?;
         }
         if is(flow, shared::WEIR_IS_OPENING) {
-            totals.forget_opening::<F>();
+            let before = removed.get(F::OPENING).opening;
+            removed.set(F::OPENING, WeirRemoved { opening: before + 1 });
         }
         self.leaving.push(at);
         Ok(())
-    }
-}
-
-/// Counters of flows, one set of each protocol.
-#[derive(Debug)]
-struct Totals {
-    /// The programs write these.
-    opening: Mapped<WeirOpening>,
-    /// And we these.
-    removed: Mapped<WeirRemoved>,
-}
-
-impl Totals {
-    fn new(object: &Object) -> Result<Self> {
-        Ok(Totals { opening: object.map("opening")?.share()?, removed: object.map("removed")?.share()? })
-    }
-
-    /// How many slots, from the first on, may hold a flow.
-    fn ever_used<F: Tracked>(&self) -> u32 {
-        u32::try_from(self.opening.get(F::OPENING).unused_from).unwrap_or(u32::MAX)
-    }
-
-    /// A flow that awaited an answer was removed.
-    fn forget_opening<F: Tracked>(&self) {
-        let before = self.removed.get(F::OPENING).opening;
-        self.removed.set(F::OPENING, WeirRemoved { opening: before + 1 });
     }
 }
 
@@ -263,7 +259,7 @@ impl Table {
             udp: Slots::new(object)?,
             counts: object.map("counts")?,
             reporters: object.map("reporters")?,
-            totals: Totals::new(object)?,
+            removed: object.map("removed")?.share()?,
             sample: Sample::new(object.map(".bss.sample")?.share()?),
         })
     }
@@ -277,8 +273,8 @@ impl Table {
     pub(crate) fn read(&mut self, now: u64) -> Result<Contents> {
         self.sample.at(now);
         let share = self.sample.share();
-        let tcp = self.tcp.read(now, &self.totals, share)?;
-        let udp = self.udp.read(now, &self.totals, share)?;
+        let tcp = self.tcp.read(now, &self.removed, share)?;
+        let udp = self.udp.read(now, &self.removed, share)?;
         Ok(Contents { tcp, udp, verdicts: self.verdicts()? })
     }
 
@@ -314,4 +310,20 @@ pub(crate) fn ends(ends: &WeirEnds) -> (SocketAddr, SocketAddr) {
         address(ends.version, ends.source, ends.source_port),
         address(ends.version, ends.destination, ends.destination_port),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_have_every_slot_in_use_and_few_others() {
+        let of = |used: &[u32]| -> Vec<(u32, u32)> {
+            runs(20, |at| used.contains(&at)).iter().map(|run| (run.start, run.end)).collect()
+        };
+        assert_eq!(of(&[]), []);
+        assert_eq!(of(&[0]), [(0, 1)]);
+        assert_eq!(of(&[0, 1, 2, 19]), [(0, 3), (19, 20)]);
+        assert_eq!(of(&[3, 8, 14]), [(3, 9), (14, 15)], "four between are read, five are not");
+    }
 }

@@ -10,6 +10,7 @@ use weir_bpf::{Attached, Direction, Loader, Object, ProgramFd, attach_tcx_first,
 use weir_netlink::Link;
 use weir_netlink::sock_diag::SocketEnds;
 use weir_sys::clock::now_ns;
+use weir_sys::sched::thread_cpu_time;
 use weir_text::order;
 
 use crate::budget::Budget;
@@ -42,7 +43,8 @@ pub struct Options {
     pub udp: bool,
     /// Share of all flows that is tracked at most, above 0 and up to 1.
     pub share: f64,
-    /// Share of one core that the program may take, above 0 and up to 1: it tracks fewer flows where it would take more. `None`: any.
+    /// Share of one core that the program and readings may take, above 0 and up to 1: fewer flows are tracked where they would take
+    /// more. `None`: any.
     pub budget: Option<f64>,
     /// How flows are grouped.
     pub grouping: Grouping,
@@ -112,7 +114,7 @@ pub(crate) fn load(options: &Options) -> Result<Object> {
         udp_opening: if options.udp { udp_flows.div_ceil(2) } else { 0 },
     })?;
     for (names, entries) in [(WeirFlow::MAPS, options.flows), (WeirUdpFlow::MAPS, udp_flows)] {
-        for (map, entries) in names.into_iter().zip([entries, entries, 2 * entries]) {
+        for (map, entries) in names.into_iter().zip([entries, entries, entries, 2 * entries]) {
             loader.entries(map, entries)?;
         }
     }
@@ -246,7 +248,13 @@ impl Watch {
     /// # Errors
     /// If the kernel refuses.
     pub fn read_top(&mut self, networks: usize, flows: usize) -> Result<Reading> {
-        let time = now_ns();
+        let (time, used) = (now_ns(), thread_cpu_time());
+        let reading = self.read_at(time, networks, flows);
+        self.budget.count_reading(time, thread_cpu_time().saturating_sub(used));
+        reading
+    }
+
+    fn read_at(&mut self, time: u64, networks: usize, flows: usize) -> Result<Reading> {
         let mut contents = self.table.read(time)?;
         self.notes.read(&self.options.grouping)?;
         let packets = NotTracked::of(&contents.verdicts).packets();
@@ -271,7 +279,8 @@ impl Watch {
             seconds: time.saturating_sub(self.began) as f64 / 1e9,
             sample_share: self.budget.share(),
             packet_ns: self.budget.last().map(|cost| cost.packet_ns),
-            core_share: self.budget.last().map(|cost| cost.core),
+            core_share: self.budget.last().map(|cost| cost.core()),
+            readings_share: self.budget.last().map(|cost| cost.readings),
             core_budget: self.budget.most(),
             budget_unknown: self.budget.untimed().map(str::to_owned),
             capacity,

@@ -55,8 +55,8 @@ pub(crate) struct TrackingArgs {
     /// Track at most this share of all flows, each of them whole (examples: 10%, 0.1)
     #[arg(long, default_value = "100%", value_name = "SHARE", value_parser = share, help_heading = TRACKING)]
     share: f64,
-    /// Take at most this share of one core for looking at packets: track a smaller share of the flows where it would be more
-    /// (examples: 1%, 10%)
+    /// Take at most this share of one core for looking at packets and for reading what was seen: track a smaller share of the flows
+    /// where it would be more (examples: 1%, 10%)
     #[arg(long, default_value = "2%", value_name = "SHARE", value_parser = share, help_heading = TRACKING)]
     budget: f64,
 }

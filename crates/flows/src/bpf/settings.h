@@ -28,8 +28,6 @@ struct weir_opening {
 	__u64 made;
 	// Answered or reset; the programs write it.
 	__u64 done;
-	// Slots of the table from this one on were never used; the programs write it.
-	__u64 unused_from;
 };
 
 // The same of those that the driver removed without an answer. It alone writes it.

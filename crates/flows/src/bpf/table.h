@@ -84,6 +84,9 @@ DIRECTIONS(directions);
 SLOTS(udp_slots, struct udp_slot);
 VACANT(udp_vacant);
 DIRECTIONS(udp_directions);
+// By slot: 0 if readings leave it out. Who took the slot out of `vacant` writes it, and the driver.
+MAPPED_ARRAY(in_use, __u64);
+MAPPED_ARRAY(udp_in_use, __u64);
 
 // Entries of `opening` and `removed`.
 #define OF_TCP 0
@@ -208,38 +211,20 @@ static __always_inline void join(void *table, void *by_ends, __u32 at, const str
 	bpf_spin_unlock(&slot->lock);
 }
 
-// Counts the slot among those that a reading looks at.
-static __always_inline bool show(__u32 of, __u32 at)
-{
-	struct weir_opening *o = bpf_map_lookup_elem(&opening, &of);
-	__u64 known, seen;
-
-	if (!o)
-		return false;
-	known = *(volatile __u64 *)&o->unused_from;
-	for (int i = 0; i < 8 && known <= at; i++) {
-		seen = __sync_val_compare_and_swap(&o->unused_from, known, (__u64)at + 1);
-		if (seen == known)
-			return true;
-		known = seen;
-	}
-	// Other cores were faster each time: it looks at all.
-	if (known <= at)
-		o->unused_from = ~0ull;
-	return true;
-}
-
 // Makes a flow whose first direction is `first`, with its number in the draw; its own number, or a verdict below 0.
-static __always_inline __s64 make(__u32 of, void *table, void *free, void *by_ends, const struct weir_ends *first, __u32 draw, __u64 now)
+static __always_inline __s64 make(void *table, void *free, void *used, void *by_ends, const struct weir_ends *first, __u32 draw, __u64 now)
 {
 	__u32 at, direction;
 	struct head *slot;
+	__u64 *is_used;
 
 	if (bpf_map_pop_elem(free, &at))
 		return -WEIR_NO_ROOM;
 	slot = bpf_map_lookup_elem(table, &at);
-	if (!slot || !show(of, at))
+	is_used = bpf_map_lookup_elem(used, &at);
+	if (!slot || !is_used)
 		return -WEIR_NO_ROOM;
+	*is_used = 1;
 	direction = at * 2;
 	bpf_spin_lock(&slot->lock);
 	slot->ends[0] = *first;
@@ -251,6 +236,7 @@ static __always_inline __s64 make(__u32 of, void *table, void *free, void *by_en
 	if (bpf_map_update_elem(by_ends, first, &direction, BPF_NOEXIST)) {
 		// Another core was faster.
 		slot->used = 0;
+		*is_used = 0;
 		bpf_map_push_elem(free, &at, 0);
 		return -WEIR_NO_ROOM;
 	}
@@ -298,7 +284,7 @@ static __noinline __s64 learn(struct __sk_buff *skb, const struct weir_ends *e, 
 		return -WEIR_UNSAMPLED;
 	if (opens && !may_open(OF_TCP))
 		return -WEIR_OPENING;
-	at = make(OF_TCP, &slots, &vacant, &directions, &both[0], draw, p->now);
+	at = make(&slots, &vacant, &in_use, &directions, &both[0], draw, p->now);
 	if (at < 0)
 		return at;
 	if (!opens)

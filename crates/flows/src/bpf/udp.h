@@ -112,7 +112,7 @@ static __always_inline __s64 make_udp(const struct weir_ends *both, bool is_firs
 		return -WEIR_UNSAMPLED;
 	if (is_first && !may_open(OF_UDP))
 		return -WEIR_OPENING;
-	at = make(OF_UDP, &udp_slots, &udp_vacant, &udp_directions, &both[0], draw, now);
+	at = make(&udp_slots, &udp_vacant, &udp_in_use, &udp_directions, &both[0], draw, now);
 	if (at < 0)
 		return at;
 	if (dns && !is_first)
