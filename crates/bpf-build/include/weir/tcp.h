@@ -7,6 +7,7 @@
 #define RST 0x04
 #define ACK 0x10
 #define URG 0x20
+#define ECE 0x40
 
 struct tcp_head {
 	__be32 ports;

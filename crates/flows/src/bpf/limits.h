@@ -10,6 +10,11 @@
 #define GROWTH_TRIPS 8
 #define GROWTH_NS 100000000ull
 #define GROWTH_SEGMENTS 2
+// After a shorter pause the congestion window is as before: it begins anew after the sender's own time-out alone (RFC 5681 section 4.1),
+// which is at least this in Linux (TCP_RTO_MIN) and 1 s in RFC 6298, ns.
+#define RESTART_NS 200000000ull
+// Pauses in turn after which growth must be judged anew even so.
+#define SHORT_PAUSES 8
 // Round trips this much longer than twice the smallest one are those of a queue, ns.
 #define QUEUE_NS 4000000ull
 // A segment with most options in use is that much shorter than others, bytes.
@@ -24,6 +29,7 @@ static __always_inline void forget_wait(struct weir_side *s)
 	s->wait.acked_at = 0;
 	s->wait.period_at = 0;
 	s->wait.most = 0;
+	s->wait.pauses = 0;
 	s->wait.scale = 0;
 	s->wait.flags = 0;
 }
@@ -44,12 +50,19 @@ static __always_inline void charge(struct weir_wait *w, __u64 now, enum weir_lim
 	w->since = now;
 }
 
-// A pause ends: the congestion window may begin anew (RFC 5681 section 4.1), and what was learnt about it says nothing.
+// A pause ends. If the congestion window may begin anew, what was learnt about it says nothing.
 static __always_inline void end_pause(struct weir_wait *w, __u64 now)
 {
+	bool is_short = now - w->acked_at < RESTART_NS && w->pauses < SHORT_PAUSES;
+
 	w->mark_at = 0;
 	w->period_at = now;
 	w->most = 0;
+	if (is_short) {
+		w->pauses++;
+		return;
+	}
+	w->pauses = 0;
 	w->most_before = 0;
 	w->flags &= ~(WEIR_WAIT_STEADY | WEIR_WAIT_LOSSY | WEIR_WAIT_LOST);
 }
@@ -58,20 +71,26 @@ static __always_inline void end_pause(struct weir_wait *w, __u64 now)
 static __always_inline void judge_growth(const struct weir_side *s, struct weir_wait *w, const struct weir_side *other, __u64 now, __u32 flight)
 {
 	__u64 period = GROWTH_TRIPS * (s->trips.smallest + other->trips.smoothed);
-	bool is_steady;
+	bool has_grown, has_shrunk, is_busy;
 
 	if (flight > w->most)
 		w->most = flight;
 	if (now - w->period_at < (period > GROWTH_NS ? period : GROWTH_NS))
 		return;
-	is_steady = !(w->flags & WEIR_WAIT_LOST) && w->most <= w->most_before + GROWTH_SEGMENTS * s->longest &&
-		    w->most + w->most / 8 >= w->most_before;
-	w->flags &= ~(WEIR_WAIT_STEADY | WEIR_WAIT_LOST);
-	if (is_steady)
+	has_grown = w->most > w->most_before + GROWTH_SEGMENTS * s->longest;
+	has_shrunk = w->most + w->most / 8 < w->most_before;
+	// Losses and marks alone make a congestion window smaller. Before the first of them, a sender had something else to do.
+	is_busy = has_shrunk && !(w->flags & WEIR_WAIT_LOSSY) && w->most >= w->most_before / 2;
+	if ((w->flags & WEIR_WAIT_LOST) || has_grown || (has_shrunk && !is_busy))
+		w->flags &= ~WEIR_WAIT_STEADY;
+	else
 		w->flags |= WEIR_WAIT_STEADY;
-	w->most_before = w->most;
+	w->flags &= ~WEIR_WAIT_LOST;
+	// What it had under way before may come back at any time, and is no growth then.
+	w->most_before = is_busy ? w->most_before - w->most_before / 16 : w->most;
 	w->most = 0;
 	w->period_at = now;
+	w->pauses = 0;
 }
 
 static __always_inline bool has_queue(const struct weir_trips *t)
@@ -176,6 +195,9 @@ static __always_inline void allow(const struct weir_flow *f, struct weir_side *s
 	}
 	if ((s->knows & WEIR_KNOWS_ACKED) && ahead < 0)
 		return;
+	// The network has marked a segment instead of losing it (RFC 3168 section 6.1).
+	if ((p->flags & (ECE | SYN)) == ECE)
+		w->flags |= WEIR_WAIT_LOSSY;
 	if (ahead)
 		w->acked_at = p->now;
 	// Both sides must have offered the scale, and a SYN has none (RFC 7323 section 2.2).

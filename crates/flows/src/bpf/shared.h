@@ -187,7 +187,8 @@ struct weir_wait {
 	__u32 scale;
 	// WEIR_WAIT_..
 	__u32 flags;
-	__u32 unused;
+	// Short pauses since growth was judged last.
+	__u32 pauses;
 };
 
 // `edge` is valid.
@@ -198,7 +199,7 @@ struct weir_wait {
 #define WEIR_WAIT_SHORT 4
 // The last period brought no growth and no loss.
 #define WEIR_WAIT_STEADY 8
-// There was a loss since the last pause.
+// There was a loss, or an answer that told of a mark (RFC 3168), since the last long pause.
 #define WEIR_WAIT_LOSSY 16
 // There was one in this period.
 #define WEIR_WAIT_LOST 32

@@ -113,9 +113,17 @@ fn opening(scales: [Option<u32>; 2]) -> Vec<WeirPacket> {
 }
 
 /// `rounds` writes of these segments, each acknowledged at once, `pause_us` after the acknowledgement has reached the client.
-fn writes(mut packets: Vec<WeirPacket>, rounds: u64, segments: &[u32], pause_us: u64) -> Vec<WeirPacket> {
+fn writes(packets: Vec<WeirPacket>, rounds: usize, segments: &[u32], pause_us: u64) -> Vec<WeirPacket> {
+    in_turn(packets, std::iter::repeat_n((segments, pause_us), rounds))
+}
+
+/// The same where each write has its segments, and the pause after it.
+fn in_turn<'a>(
+    mut packets: Vec<WeirPacket>,
+    writes: impl Iterator<Item = (&'a [u32], u64)>,
+) -> Vec<WeirPacket> {
     let (mut us, mut seq, mut echo) = (40_000, 100, 20);
-    for _ in 0..rounds {
+    for (segments, pause_us) in writes {
         let first = seq;
         for (n, length) in segments.iter().enumerate() {
             packets.push(WeirPacket { echo, ..packet(us + 10 * n as u64, 0, seq, 500, *length) });
@@ -142,6 +150,49 @@ fn a_program_that_writes_now_and_then_limits_its_sender() {
     assert!(share(&flow, APPLICATION) > 0.9, "{:?}", flow.sides[0].wait);
     let flow = judged(&writes(opening([Some(7), Some(7)]), 50, &[1000, 1000, 1000], 0));
     assert!(share(&flow, APPLICATION) < 0.1 && share(&flow, SENDER) > 0.6, "{:?}", flow.sides[0].wait);
+}
+
+/// Writes of six segments on end: what a sender can have under way that limits itself.
+const FULL: &[u32] = &[1000; 6];
+
+/// A sender that its host interrupts now and then is still the limit in between. After a long pause its window begins anew.
+#[test]
+fn short_pauses_of_a_sender_change_nothing_in_between() {
+    let paused = |each: usize, pause_us: u64| {
+        let pauses = (1..=400).map(|n| (FULL, if n > 40 && n % each == 0 { pause_us } else { 0 }));
+        judged(&in_turn(opening([Some(7), Some(7)]), pauses))
+    };
+    let flow = paused(10, 150_000);
+    assert!(share(&flow, UNCLEAR) < 0.06 && share(&flow, SENDER) > 0.6, "{:?}", flow.sides[0].wait);
+    assert!(share(&flow, APPLICATION) > 0.25, "{:?}", flow.sides[0].wait);
+    let flow = paused(10, 250_000);
+    assert!(share(&flow, SENDER) < 0.1 && share(&flow, UNCLEAR) > 0.4, "{:?}", flow.sides[0].wait);
+    // Without two whole periods between them, pauses let nothing be known for long.
+    let flow = paused(3, 60_000);
+    assert!(share(&flow, SENDER) < 0.2, "{:?}", flow.sides[0].wait);
+}
+
+/// So many periods of eight round trips of full writes, with periods of smaller ones between them.
+fn now_and_then_smaller(smaller: &'static [u32], spoilt: impl Fn(&mut Vec<WeirPacket>)) -> WeirFlow {
+    let writes = (0..400).map(|n| (if n > 40 && n % 32 < 10 { smaller } else { FULL }, 0));
+    let mut packets = in_turn(opening([Some(7), Some(7)]), writes);
+    spoilt(&mut packets);
+    judged(&packets)
+}
+
+/// A busy sender has less under way at times. Where the network spoke, it may be that the window was smaller.
+#[test]
+fn less_under_way_is_the_senders_limit_until_the_network_speaks() {
+    let flow = now_and_then_smaller(&[1000; 4], |_| ());
+    assert!(share(&flow, SENDER) > 0.9, "{:?}", flow.sides[0].wait);
+    let flow = now_and_then_smaller(&[1000; 2], |_| ());
+    assert!(share(&flow, SENDER) < 0.7, "less than a half is another matter: {:?}", flow.sides[0].wait);
+    let told = |packets: &mut Vec<WeirPacket>| {
+        let answer = packets.iter_mut().filter(|p| p.side == 1).nth(20).unwrap();
+        answer.flags |= 0x40;
+    };
+    let flow = now_and_then_smaller(&[1000; 4], told);
+    assert!(share(&flow, NETWORK) > 0.2 && share(&flow, UNCLEAR) < 0.1, "{:?}", flow.sides[0].wait);
 }
 
 /// Both sides must offer the scale: otherwise a window of 1000 is one of 1000 bytes.
