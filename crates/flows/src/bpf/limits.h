@@ -86,7 +86,7 @@ static __always_inline void judge_growth(const struct weir_side *s, struct weir_
 	else
 		w->flags |= WEIR_WAIT_STEADY;
 	w->flags &= ~WEIR_WAIT_LOST;
-	// What it had under way before may come back at any time, and is no growth then.
+	// As much as before may be under way again at any time, and is no growth then.
 	w->most_before = is_busy ? w->most_before - w->most_before / 16 : w->most;
 	w->most = 0;
 	w->period_at = now;

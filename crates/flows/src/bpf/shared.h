@@ -199,7 +199,7 @@ struct weir_wait {
 #define WEIR_WAIT_SHORT 4
 // The last period brought no growth and no loss.
 #define WEIR_WAIT_STEADY 8
-// There was a loss, or an answer that told of a mark (RFC 3168), since the last long pause.
+// A loss, or a mark of which an answer told (RFC 3168), since the last long pause.
 #define WEIR_WAIT_LOSSY 16
 // There was one in this period.
 #define WEIR_WAIT_LOST 32

@@ -180,7 +180,7 @@ fn now_and_then_smaller(smaller: &'static [u32], spoilt: impl Fn(&mut Vec<WeirPa
     judged(&packets)
 }
 
-/// A busy sender has less under way at times. Where the network spoke, it may be that the window was smaller.
+/// A busy sender has less under way at times. Once the network spoke, a smaller window may be the reason.
 #[test]
 fn less_under_way_is_the_senders_limit_until_the_network_speaks() {
     let flow = now_and_then_smaller(&[1000; 4], |_| ());
