@@ -477,6 +477,7 @@ static __always_inline void judge(struct weir_flow *f, const struct weir_packet 
 		open(f, s, other, p);
 	} else {
 		judge_wait(f, s, other, p);
+		read_mark(other, p);
 		settle(f, s, other, p->now);
 		carry_data(s, p);
 		read_end(s, p);

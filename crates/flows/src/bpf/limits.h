@@ -195,9 +195,6 @@ static __always_inline void allow(const struct weir_flow *f, struct weir_side *s
 	}
 	if ((s->knows & WEIR_KNOWS_ACKED) && ahead < 0)
 		return;
-	// The network has marked a segment instead of losing it (RFC 3168 section 6.1).
-	if ((p->flags & (ECE | SYN)) == ECE)
-		w->flags |= WEIR_WAIT_LOSSY;
 	if (ahead)
 		w->acked_at = p->now;
 	// Both sides must have offered the scale, and a SYN has none (RFC 7323 section 2.2).
@@ -205,4 +202,11 @@ static __always_inline void allow(const struct weir_flow *f, struct weir_side *s
 		shift = !(p->flags & SYN) && s->wait.scale && by->wait.scale ? by->wait.scale - 1 : 0;
 	w->edge = p->ack + ((__u32)p->window << (shift & 15));
 	w->flags |= WEIR_WAIT_EDGE;
+}
+
+// An answer that tells the side `s` of a segment that the network has marked instead of losing it (RFC 3168 section 6.1). Not of a SYN,
+// where this bit says less. Not a branch: the verifier would follow both ways.
+static __always_inline void read_mark(struct weir_side *s, const struct weir_packet *p)
+{
+	s->wait.flags |= (p->flags & ECE) * WEIR_WAIT_LOSSY / ECE;
 }
