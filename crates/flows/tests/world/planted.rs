@@ -3,7 +3,6 @@
 use std::net::TcpListener;
 
 use weir_flows::{Fraction, Network, Options};
-use weir_sys::sched::{allowed_cpus, pin_current_thread};
 
 use super::{PathWorld, send, sh};
 
@@ -21,16 +20,10 @@ pub fn traffic(
     for ns in [&world.client, &world.server] {
         sh(ns, &format!("sysctl -q net.ipv4.tcp_rmem='4096 {window} {window}'"));
     }
-    // One core for both ends: a segment from another core overtakes those that wait for a core that does not run, by more than a
-    // sender waits before it sends again. No test has planted this order either.
-    let core = allowed_cpus().unwrap()[0];
     let mut pairs: Vec<_> = (0..connections).map(|_| world.connect(listener)).collect();
     std::thread::scope(|scope| {
         for (near, far) in &mut pairs {
-            scope.spawn(move || {
-                pin_current_thread(&[core]).unwrap();
-                if by_server { send(far, near, bytes) } else { send(near, far, bytes) }
-            });
+            scope.spawn(move || if by_server { send(far, near, bytes) } else { send(near, far, bytes) });
         }
     });
     let ns = if by_server { &world.server } else { &world.client };
