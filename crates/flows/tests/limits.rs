@@ -165,7 +165,7 @@ fn root_paced_a_small_receive_buffer_is_the_receivers_limit() {
 }
 
 #[test]
-fn root_measured_a_small_send_buffer_is_the_senders_limit() {
+fn root_paced_a_small_send_buffer_is_the_senders_limit() {
     let case = Case { send_buffer: Some(16_384), limiter: Limiter::Sender, ..BULK };
     all_are_named(&[case, Case { delayed_before: true, ..case }, Case { by_server: true, ..case }]);
 }
