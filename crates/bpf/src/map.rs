@@ -239,10 +239,9 @@ impl Map {
     /// If the kernel refuses, or the array has no such values.
     pub fn locked_values<V: Plain>(&self, range: Range<u32>, mut each: impl FnMut(u32, &V)) -> Result<()> {
         const BATCH: usize = 64;
-        let absent =
-            || Error::Absent(format!("values {range:?} of {} bytes in map {}", size_of::<V>(), self.name));
         if range.end > self.entries() || self.handle.value_size() as usize != size_of::<V>() {
-            return Err(absent());
+            let what = format!("values {range:?} of {} bytes in map {}", size_of::<V>(), self.name);
+            return Err(Error::Absent(what));
         }
         let options = libbpf_sys::bpf_map_batch_opts {
             sz: size_of::<libbpf_sys::bpf_map_batch_opts>() as libbpf_sys::size_t,

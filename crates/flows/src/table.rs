@@ -314,7 +314,34 @@ pub(crate) fn ends(ends: &WeirEnds) -> (SocketAddr, SocketAddr) {
 
 #[cfg(test)]
 mod tests {
+    use weir_sys::privilege::test_needs_root;
+
     use super::*;
+    use crate::watch::load;
+
+    #[test]
+    fn root_slots_are_read_from_any_place_on() {
+        if test_needs_root() {
+            return;
+        }
+        let object = load(&crate::Options { flows: 300, ..crate::Options::default() }).unwrap();
+        let slots = object.map("slots").unwrap();
+        for at in 0..300_u32 {
+            let mut slot = WeirSlot::zeroed();
+            (slot.used, slot.flow.draw) = (1, 7 * at);
+            slots.set(&at, &slot).unwrap();
+        }
+        // Within one batch of 64, over several, to the end, and none.
+        for range in [0..1, 0..64, 0..300, 1..66, 5..205, 299..300, 7..7] {
+            let mut seen = Vec::new();
+            slots
+                .locked_values(range.clone(), |at, slot: &WeirSlot| seen.push((at, slot.flow.draw)))
+                .unwrap();
+            assert_eq!(seen, range.map(|at| (at, 7 * at)).collect::<Vec<_>>());
+        }
+        assert!(slots.locked_values(0..301, |_, _: &WeirSlot| ()).is_err());
+        assert!(slots.locked_values(0..1, |_, _: &WeirUdpSlot| ()).is_err(), "values of another size");
+    }
 
     #[test]
     fn runs_have_every_slot_in_use_and_few_others() {
