@@ -277,7 +277,7 @@ fn root_measured_the_rate_of_a_bucket_is_the_throughput() {
     // tbf counts frames with Ethernet's header and without the check sequence. Bucket and queue pass what they hold beyond the rate,
     // in each trial of 0.2 s; they take what a sender sends at once after a pause of 5 ms. A little loss is borne, since otherwise
     // every longer pause of the machine would decide. The rate is one that a debug build sends on time on slow machines, too: at twice
-    // this one such a machine was 4 ms late, and its bucket passed 6 % more.
+    // this one such a machine was 4 ms late in a trial, and its bucket passed 2 % more.
     let (frame, trial_s) = (512.0 - 4.0, 0.2);
     let truth = (100e6 / 8.0 + 132.0 * 1024.0 / trial_s) / frame;
     let options = "procedure = \"throughput\"\nsearch = \"quick\"\nframe-bytes = 512\nloss-ratio = 0.003\nmax-rate = 200000";
