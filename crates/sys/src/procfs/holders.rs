@@ -28,7 +28,8 @@ pub struct Holders {
 }
 
 impl ProcRoot {
-    /// Processes that hold the sockets of these inodes, each by the first that is found. At most `most` descriptors are looked
+    /// Processes that hold the sockets of these inodes, each by the lowest number: who opened it, rather than a child that has
+    /// not yet left its parent's program. At most `most` descriptors are looked
     /// at, so that a machine with millions of them costs no more; who is not found is left out, as is what another user's process
     /// holds. Processes in the calling thread's network namespace come first.
     pub fn socket_holders(&self, inodes: &BTreeSet<u32>, most: usize) -> BTreeMap<u32, Holder> {
@@ -110,7 +111,8 @@ impl ProcRoot {
         Some((open, line.split_ascii_whitespace().next()?.parse().ok()?))
     }
 
-    fn pids(&self) -> Vec<u32> {
+    /// In the order of their numbers: as names, 102 would come before 12.
+    fn pids(&self) -> BTreeSet<u32> {
         self.names("proc").iter().filter_map(|name| name.parse().ok()).collect()
     }
 }
@@ -142,11 +144,11 @@ mod tests {
         assert_eq!(root.socket_holders(&asked, 0), BTreeMap::new());
     }
 
-    /// Two processes of a recorded `/proc` hold the same socket, and one bound allows one look.
+    /// Three processes of a recorded `/proc` hold the same socket, and one bound allows one look.
     #[test]
     fn processes_of_the_first_namespaces_come_first_and_a_bound_is_told() {
         let folder = std::env::temp_dir().join(format!("weir-holders-{}", std::process::id()));
-        for (pid, namespace) in [(7, 100), (8, 200)] {
+        for (pid, namespace) in [(9, 100), (12, 200), (102, 200)] {
             let process = folder.join(format!("proc/{pid}"));
             fs::create_dir_all(process.join("fd")).unwrap();
             fs::create_dir_all(process.join("ns")).unwrap();
@@ -158,9 +160,9 @@ mod tests {
         let look = |first: u64, most| root.socket_holders_in(&BTreeSet::from([55, 56]), |n| n == first, most);
         let pid = |first, most| look(first, most).by_inode.get(&55).map(|holder| holder.pid);
         let found = [pid(100, 1), pid(200, 1), pid(200, 2), pid(200, 0)];
-        let cut = [look(200, 2).is_cut, look(200, 1).is_cut];
+        let cut = [look(200, 3).is_cut, look(200, 1).is_cut];
         fs::remove_dir_all(&folder).unwrap();
-        assert_eq!(found, [Some(7), Some(8), Some(8), None]);
+        assert_eq!(found, [Some(9), Some(12), Some(12), None]);
         assert_eq!(cut, [false, true]);
     }
 
