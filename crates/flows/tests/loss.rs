@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use weir_flows::Options;
 use weir_sys::privilege::test_needs_root;
-use weir_sys::sched::{allowed_cpus, pin_current_thread};
 use weir_testkit::{holds, measured};
 use world::PathWorld;
 use world::planted::{Planted, holds_truth, see, traffic};
@@ -40,9 +39,6 @@ fn truths_of(cases: &[Planted]) {
 /// On no side, one, the other and both; single and in bursts; by one connection and by many; from either end; of both IP versions.
 #[test]
 fn root_paced_loss_is_on_its_side_and_within_the_interval() {
-    // One core for all, threads of this one too: a segment from another core overtakes those that wait for a core that does not run, by
-    // more than its sender waits, and counts as lost. No case here plants that; those of `make soak` run on all cores.
-    pin_current_thread(&allowed_cpus().unwrap()[..1]).unwrap();
     truths_of(&[
         PLAIN,
         Planted { behind: BURSTS, ..PLAIN },

@@ -5,127 +5,9 @@
 // was lost before this host, or was overtaken.
 #pragma once
 
-#include "early.h"
+#include "holes.h"
 #include "limits.h"
 #include "stuck.h"
-
-#define HOLE_TOLD 1
-#define HOLE_STAMPED 2
-
-static __always_inline void remember(struct weir_side *s, const struct weir_packet *p, __u32 end, __u16 kind)
-{
-	struct weir_again *a = &s->again[(s->turn - 1) & (WEIR_RECENT - 1)];
-
-	// A sender that waited too long sends many in a row.
-	if (a->kind == kind && a->to == p->seq && a->segments < 1 << 15 && (kind != WEIR_FILLED || a->stamp == p->stamp)) {
-		a->to = end;
-		a->segments += p->segments;
-		return;
-	}
-	a = &s->again[s->turn++ & (WEIR_RECENT - 1)];
-	a->from = p->seq;
-	a->to = end;
-	a->stamp = p->stamp;
-	a->kind = kind;
-	a->segments = p->segments;
-}
-
-static __always_inline void take_back(__u64 *count, __u32 segments)
-{
-	*count -= *count < segments ? *count : segments;
-}
-
-static __always_inline __u32 segments_of(const struct weir_side *s, __u32 bytes)
-{
-	return s->largest ? (bytes + s->largest - 1) / s->largest : 1;
-}
-
-static __always_inline void add_hole(struct weir_side *s, const struct weir_hole *new)
-{
-	for (int i = 0; i < WEIR_HOLES; i++) {
-		struct weir_hole *h = &s->holes[i];
-
-		if (h->from == h->to) {
-			*h = *new;
-			return;
-		}
-	}
-	s->unjudged += segments_of(s, new->to - new->from);
-	doubt(s, new->to);
-}
-
-// Whether the segment that fills a hole was sent again. Else it is the first copy, overtaken on its way.
-static __always_inline bool was_lost(const struct weir_side *s, const struct weir_hole *h, const struct weir_packet *p)
-{
-	__u32 now = in_us(p->now);
-
-	if ((h->state & HOLE_STAMPED) && (p->has & WEIR_HAS_STAMP)) {
-		__s32 later = after(p->stamp, h->stamp);
-
-		// The first copy was sent before what overtook it.
-		if (later)
-			return later > 0;
-		// Sent in one tick of the clock. A second copy has nothing before it that was sent later.
-		if (after(s->newest, p->stamp) > 0)
-			return false;
-	}
-	// The sender knows of the hole only by an answer that passes here, and what it then sends takes the whole way.
-	if (h->state & HOLE_TOLD)
-		return now - h->told_at >= in_us(s->trips.smallest) / 4 * 3;
-	return now - h->at > TIMEOUT_US;
-}
-
-// The hole that a segment is in; NULL: none.
-static __always_inline struct weir_hole *hole_at(struct weir_side *s, __u32 seq, __u32 end)
-{
-	for (int i = 0; i < WEIR_HOLES; i++) {
-		struct weir_hole *h = &s->holes[i];
-
-		if (h->from != h->to && after(end, h->from) > 0 && after(seq, h->to) < 0)
-			return h;
-	}
-	return 0;
-}
-
-static __always_inline void fill(struct weir_side *s, struct weir_hole *h, const struct weir_packet *p, __u32 end)
-{
-	s->fresh += p->segments;
-	if (was_lost(s, h, p)) {
-		s->lost_before += p->segments;
-		remember(s, p, end, WEIR_FILLED);
-	} else {
-		s->reordered += p->segments;
-	}
-	if (after(p->seq, h->from) <= 0) {
-		h->from = after(end, h->to) < 0 ? end : h->to;
-	} else if (after(end, h->to) >= 0) {
-		h->to = p->seq;
-	} else {
-		struct weir_hole rest = *h;
-
-		rest.from = end;
-		h->to = p->seq;
-		add_hole(s, &rest);
-	}
-}
-
-// True if the segment is a first copy whose second one came before it.
-static __always_inline bool is_overtaken(struct weir_side *s, const struct weir_packet *p, __u32 end)
-{
-	if (!(p->has & WEIR_HAS_STAMP))
-		return false;
-	for (int i = 0; i < WEIR_RECENT; i++) {
-		struct weir_again *a = &s->again[i];
-
-		if (a->kind == WEIR_FILLED && after(end, a->from) > 0 && after(p->seq, a->to) < 0 && after(p->stamp, a->stamp) < 0) {
-			a->kind = 0;
-			take_back(&s->lost_before, a->segments);
-			s->reordered += a->segments;
-			return true;
-		}
-	}
-	return false;
-}
 
 // A segment that was here before.
 static __always_inline void repeat(struct weir_side *s, const struct weir_packet *p, __u32 end)
@@ -229,78 +111,6 @@ static __always_inline void carry_data(struct weir_side *s, const struct weir_pa
 	}
 }
 
-// Two copies of a segment came here and arrived. If they were sent within one tick, the first one had only been overtaken.
-static __always_inline void give_back(struct weir_side *s, __u32 left, __u32 right, __u32 stamp)
-{
-	for (int i = 0; i < WEIR_RECENT; i++) {
-		struct weir_again *f = &s->again[i];
-
-		if (f->kind == WEIR_FILLED && f->stamp == stamp && after(f->from, right) < 0 && after(f->to, left) > 0) {
-			f->kind = 0;
-			take_back(&s->lost_before, f->segments);
-			s->reordered += f->segments;
-		}
-	}
-}
-
-// The receiver reports segments that it received twice (RFC 2883): their second copies were needless.
-static __always_inline void received_twice(struct weir_side *s, __u32 left, __u32 right)
-{
-	__u32 rest = segments_of(s, right - left), stamp = 0;
-	bool is_second = false;
-
-	// The latest ones first: a copy before them may have been lost.
-	for (int i = 1; i <= WEIR_RECENT && rest; i++) {
-		struct weir_again *a = &s->again[(s->turn - i) & (WEIR_RECENT - 1)];
-		__u32 from = after(a->from, left) > 0 ? a->from : left, to = after(a->to, right) < 0 ? a->to : right;
-		__u32 number;
-
-		if (!a->kind || a->kind == WEIR_FILLED || after(to, from) <= 0)
-			continue;
-		number = segments_of(s, to - from);
-		if (number > a->segments)
-			number = a->segments;
-		if (number > rest)
-			number = rest;
-		rest -= number;
-		a->segments -= number;
-		if (a->kind == WEIR_REPEATED) {
-			take_back(&s->lost_behind, number);
-			s->needless += number;
-			stamp = a->stamp;
-			is_second = true;
-		}
-		if (!a->segments)
-			a->kind = 0;
-	}
-	if (is_second)
-		give_back(s, left, right, stamp);
-}
-
-// The first acknowledgement of a segment that came twice, with an older timestamp than the second copy: the first one had arrived (Eifel,
-// RFC 3522).
-static __always_inline void confirm(struct weir_side *s, const struct weir_packet *p)
-{
-	for (int i = 0; i < WEIR_RECENT; i++) {
-		struct weir_again *a = &s->again[i];
-
-		if (a->kind != WEIR_REPEATED || !a->stamp || after(p->ack, a->to) < 0)
-			continue;
-		if (after(p->echo, a->stamp) < 0) {
-			// With a segment before it in the same acknowledgement the timestamp is that one's (RFC 7323 section 4.3).
-			if (after(a->from, s->acked) > 0) {
-				s->unclear += a->segments;
-			} else {
-				take_back(&s->lost_behind, a->segments);
-				s->needless += a->segments;
-				a->kind = 0;
-			}
-		}
-		// A later acknowledgement says nothing.
-		a->stamp = 0;
-	}
-}
-
 static __always_inline void read_sack(struct weir_side *s, const struct weir_packet *p)
 {
 	__u32 left = p->sack[0], right = p->sack[1];
@@ -316,29 +126,6 @@ static __always_inline void read_sack(struct weir_side *s, const struct weir_pac
 	if (after(right, p->ack) <= 0 ||
 	    ((p->has & WEIR_HAS_SACKS) && after(left, p->sack[2]) >= 0 && after(right, p->sack[3]) <= 0))
 		received_twice(s, left, right);
-}
-
-// An answer of the side `by` that shows holes to the sender `s`, or closes them. One that comes sooner than a round trip after a hole
-// is about segments before it.
-static __always_inline void show_holes(struct weir_side *s, const struct weir_side *by, const struct weir_packet *p, bool shows)
-{
-	__u32 now = in_us(p->now);
-
-	for (int i = 0; i < WEIR_HOLES; i++) {
-		struct weir_hole *h = &s->holes[i];
-
-		if (h->from == h->to)
-			continue;
-		if (after(p->ack, h->to) >= 0) {
-			s->bypassed += segments_of(s, h->to - h->from);
-			h->from = h->to;
-		} else if (after(p->ack, h->from) > 0) {
-			h->from = p->ack;
-		} else if (shows && !(h->state & HOLE_TOLD) && now - h->at >= in_us(by->trips.smallest) / 4 * 3) {
-			h->state |= HOLE_TOLD;
-			h->told_at = now;
-		}
-	}
 }
 
 // An acknowledgement, by the side `by`, of what the side `s` has sent.
@@ -458,10 +245,13 @@ static __always_inline void read_window(struct weir_side *s, const struct weir_p
 	}
 }
 
-static __always_inline void judge(struct weir_flow *f, const struct weir_packet *p)
+static __always_inline void judge(struct weir_flow *f, struct weir_packet *p)
 {
 	struct weir_side *s = &f->sides[p->side & 1], *other = &f->sides[(p->side & 1) ^ 1];
 
+	// Two cores may judge two packets in another order than they took their times.
+	if (p->now < f->last)
+		p->now = f->last;
 	s->packets += p->segments;
 	s->bytes += p->bytes;
 	f->last = p->now;

@@ -44,9 +44,7 @@ static __always_inline void read_scale(struct weir_side *s, const struct weir_pa
 
 static __always_inline void charge(struct weir_wait *w, __u64 now, enum weir_limit by)
 {
-	// Two cores may judge two packets in another order than they took their times.
-	if (now > w->since)
-		w->by[by] += now - w->since;
+	w->by[by] += now - w->since;
 	w->since = now;
 }
 

@@ -108,9 +108,10 @@ struct weir_hole {
 	__u32 at;
 	// TSval of the segment that skipped it.
 	__u32 stamp;
-	// When an answer passed that shows it to the sender, us.
+	// When an answer passed that shows it to the sender, us, and TSval of that answer.
 	__u32 told_at;
-	// 1: such an answer has passed. 2: the segments have timestamps.
+	__u32 told_stamp;
+	// 1: such an answer has passed. 2: the segments have timestamps. 4: the segment before it was overtaken, and filled its first part.
 	__u32 state;
 };
 
@@ -119,7 +120,7 @@ struct weir_again {
 	__u32 from;
 	__u32 to;
 	__u32 stamp;
-	// How it was counted: WEIR_FILLED, WEIR_REPEATED, WEIR_NEEDLESS, or 0.
+	// How it was counted: WEIR_FILLED .. WEIR_ANSWERED, or 0.
 	__u16 kind;
 	// Segments.
 	__u16 segments;
@@ -127,10 +128,14 @@ struct weir_again {
 
 // It filled a hole, and was counted as lost before this host.
 #define WEIR_FILLED 1
-// It was here already, and was counted as lost behind this host.
-#define WEIR_REPEATED 2
+// The same, and it was sent within one tick of what had skipped the hole.
+#define WEIR_GUESSED 2
 // It was counted as sent needlessly at once.
 #define WEIR_NEEDLESS 3
+// It was here already, and was counted as lost behind this host.
+#define WEIR_REPEATED 4
+// The same, and an acknowledgement has passed since.
+#define WEIR_ANSWERED 5
 
 // Round trips between this host and one side.
 struct weir_trips {

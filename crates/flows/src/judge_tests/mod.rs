@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use model::{Path as PathModel, Truth};
 use weir_bpf::Plain;
 
-use crate::shared::{WeirFlow, WeirPacket};
+use crate::shared::{WEIR_HAS_SACK, WeirFlow, WeirPacket};
 
 /// The compiled judge.
 fn program() -> &'static Path {
@@ -87,6 +87,7 @@ const PATH: PathModel = PathModel {
     late_before: 0.0,
     late_behind: 0.0,
     late_us: 0,
+    late_run: 1,
     stamps: true,
     first_number: 0,
 };
@@ -129,6 +130,91 @@ fn reordering_is_no_loss() {
         assert_eq!(client.needless + client.reordered > 0, truth.overtaken, "{path:?}: {truth:?}");
         assert_eq!(client.fresh, 3000, "{path:?}");
     }
+}
+
+/// A path that is shorter than a tick of the sender's clock, on which a core that has no time holds a few segments.
+fn held(seed: u64) -> PathModel {
+    PathModel {
+        seed,
+        before_us: [5, 20, 60][(seed % 3) as usize],
+        behind_us: [5, 20, 60][(seed / 3 % 3) as usize],
+        late_before: 0.02,
+        late_run: [1, 3, 5, 8][(seed / 2 % 4) as usize],
+        // Up to many round trips: the sender sends again by then.
+        late_us: [15, 40, 80, 200, 500][(seed % 5) as usize],
+        ..PATH
+    }
+}
+
+#[test]
+fn segments_that_a_core_holds_are_no_loss() {
+    for seed in 0..90 {
+        let path = held(seed);
+        let (flow, truth) = run(&path);
+        let client = &flow.sides[0];
+        assert_eq!((client.lost_before, client.lost_behind), (0, 0), "{path:?}: {truth:?}");
+        assert!(truth.overtaken, "{path:?}");
+    }
+}
+
+/// Two cores take the times of two packets, and judge them the other way round.
+#[test]
+fn times_that_go_back_make_neither_losses_nor_long_times() {
+    let packet = |us: u64, side: u8, seq: u32, ack: u32, length: u32| WeirPacket {
+        now: 1_000_000_000 + us * 1000,
+        seq,
+        ack,
+        length,
+        bytes: length + 40,
+        segments: 1,
+        window: 1000,
+        flags: if us < 100 { 2 | if side == 1 { 16 } else { 0 } } else { 16 },
+        side,
+        ..WeirPacket::zeroed()
+    };
+    let shows = WeirPacket {
+        sack: [3000, 4000, 0, 0],
+        has: WEIR_HAS_SACK as u32,
+        window: 0,
+        ..packet(460, 1, 500, 2000, 0)
+    };
+    let packets = [
+        packet(0, 0, 999, 0, 0),
+        packet(50, 1, 499, 1000, 0),
+        packet(100, 0, 1000, 500, 0),
+        packet(300, 0, 1000, 500, 1000),
+        packet(350, 1, 500, 2000, 0),
+        packet(400, 0, 3000, 500, 1000),
+        shows,
+        // Its core took its time before the answer's.
+        packet(458, 0, 2000, 500, 1000),
+        packet(456, 1, 500, 4000, 0),
+    ];
+    let flow = judged(&packets);
+    let [client, server] = &flow.sides;
+    assert_eq!((client.lost_before, client.reordered), (0, 1));
+    assert_eq!((server.zero_windows, server.shut), (1, 0));
+    assert!(client.trips.total + server.trips.total < 1_000_000, "{:?} {:?}", client.trips, server.trips);
+    assert_eq!(flow.last, packets[6].now);
+}
+
+/// With losses beside them no rule can be right about each segment.
+#[test]
+fn losses_beside_segments_that_a_core_holds_are_counted() {
+    let (mut off, mut lost) = (0, 0);
+    for seed in 0..90 {
+        let path = PathModel {
+            lost_before: [0.001, 0.01, 0.05][(seed / 5 % 3) as usize],
+            lost_behind: [0.0, 0.001, 0.01, 0.05][(seed / 2 % 4) as usize],
+            burst: [1, 1, 4][(seed % 3) as usize],
+            ..held(seed)
+        };
+        let (flow, truth) = run(&path);
+        off += flow.sides[0].lost_before.abs_diff(truth.lost_before);
+        lost += truth.lost_before;
+    }
+    println!("{off} off of {lost}");
+    assert!(off * 25 < lost, "{off} of {lost}");
 }
 
 /// Segments that were under way when the watch began may have passed, or been lost, before it: their second copies count on neither side.

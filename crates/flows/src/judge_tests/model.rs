@@ -35,6 +35,8 @@ pub(super) struct Path {
     pub(super) late_before: f64,
     pub(super) late_behind: f64,
     pub(super) late_us: u64,
+    /// So many in a row are late before the gateway.
+    pub(super) late_run: u32,
     pub(super) stamps: bool,
     pub(super) first_number: u32,
 }
@@ -236,7 +238,8 @@ impl Run<'_> {
             }
             return;
         }
-        let late = if self.late.happens(self.path.late_before) { self.path.late_us } else { 0 };
+        let late =
+            if self.late.loses(self.path.late_before, self.path.late_run) { self.path.late_us } else { 0 };
         self.at(sent - self.now + self.path.before_us + late, Event::Passes(segment, sent));
     }
 
