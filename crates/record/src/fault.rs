@@ -35,6 +35,8 @@ pub enum FaultCode {
     LinkLate,
     /// The lab's link dropped packets that it could not hold in time.
     LinkOverflow,
+    /// Trials were so short that what the hop's queues held at their end is a part of the result.
+    ShortTrial,
     /// The user stopped the run during the trial.
     Interrupted,
 }

@@ -277,6 +277,7 @@ pub fn fault(code: FaultCode) -> &'static str {
         FaultCode::ClockDrift => "clock of the host runs at another speed",
         FaultCode::LinkLate => "lab's link late",
         FaultCode::LinkOverflow => "lab's link overflowed",
+        FaultCode::ShortTrial => "trials too short",
         FaultCode::Interrupted => "stopped by the user",
     }
 }

@@ -104,6 +104,13 @@ fn bounds() -> Vec<MetricDef> {
             "The rate typically forwarded at the throughput rate (RFC 9971): less only if loss-ratio allows losses.",
         )
         .detail(),
+        ns(
+            "queue_drain_ns",
+            "queues drained",
+            "How long frames still arrived after the last one was sent, beyond the path's delay: median of the trials at the throughput. Queues of the hop held that part of a trial's frames.",
+        )
+        .by_difference()
+        .detail(),
         neither(
             "offered_max_pps",
             "greatest rate tried",

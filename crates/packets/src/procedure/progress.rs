@@ -169,6 +169,13 @@ impl Seen {
         self.outcome.egress.iter().chain(&self.outcome.ingress)
     }
 
+    /// How long frames still arrived after the last one was sent, ns, beyond the path's delay: queues of the hop held them.
+    pub(super) fn drained_ns(&self) -> u64 {
+        let drained =
+            |(sent, received): &(Sent, Received)| received.duration_ns.saturating_sub(sent.duration_ns);
+        self.ends().map(drained).max().unwrap_or(0)
+    }
+
     /// Frames a second that the slower sender offered.
     pub(super) fn offered_pps(&self) -> f64 {
         self.ends().map(|(sent, _)| per_second(sent.frames, sent.duration_ns)).fold(f64::INFINITY, f64::min)

@@ -5,6 +5,7 @@ mod bounds;
 mod bursts;
 mod exact;
 mod impaired;
+mod queues;
 mod round_trips;
 mod tear_down;
 

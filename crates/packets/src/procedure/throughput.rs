@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use weir_record::FaultCode;
 use weir_stats::mlrsearch::Found;
+use weir_stats::order::median;
 
 use super::progress::{Halt, RunProgress, Seen, Shot, Ways};
 use super::seek::Ceiling;
@@ -25,12 +27,43 @@ pub(super) fn trial(
 
 /// Throughput and the greatest rate that was tried.
 pub(super) fn find(progress: &mut RunProgress<'_>, ways: Ways) -> Result<(Found, Ceiling), Halt> {
-    let mut once = |progress: &mut RunProgress<'_>, rate, duration| trial(progress, ways, rate, duration);
+    let decides = progress.plan.trial();
+    let mut drained = Vec::new();
+    let mut once = |progress: &mut RunProgress<'_>, rate: Option<f64>, duration| {
+        let seen = trial(progress, ways, rate, duration)?;
+        if let Some(rate) = rate.filter(|_| duration == decides && !seen.slipped) {
+            drained.push((rate, seen.drained_ns() as f64));
+        }
+        Ok(seen)
+    };
     let ceiling = progress.ceiling(&mut once)?;
     let method = progress.plan.method.clone();
     // Ten frames in the shortest trial, so that a loss ratio means something.
     let least = 10.0 / progress.plan.probe().as_secs_f64();
-    Ok((progress.seek(&method, least, ceiling, &mut once)?, ceiling))
+    let found = progress.seek(&method, least, ceiling, &mut once)?;
+    drained.retain(|(rate, _)| Some(*rate) == found.lower);
+    let drained: Vec<f64> = drained.iter().map(|(_, ns)| *ns).collect();
+    if let Some(ns) = median(&drained) {
+        progress.tell_drain(ns, decides);
+    }
+    Ok((found, ceiling))
+}
+
+impl RunProgress<'_> {
+    /// Says how long queues gave frames after the trials that decided, ns. The frames in them at the end are more than the hop forwards
+    /// in that time: RFC 2544 section 24 asks for trials of 60 s.
+    fn tell_drain(&mut self, ns: f64, trial: Duration) {
+        self.set("queue_drain_ns", ns);
+        let share = ns / trial.as_nanos() as f64;
+        if share > self.plan.width() {
+            let (ms, trial_ms) = (ns / 1e6, trial.as_secs_f64() * 1e3);
+            let words = format!(
+                "the hop's queues gave frames for {ms:.1} ms after trials of {trial_ms:.0} ms: the throughput of long trials is up to {:.1} % less",
+                100.0 * share / (1.0 + share)
+            );
+            self.note(FaultCode::ShortTrial, words);
+        }
+    }
 }
 
 /// Sets the values of a search for throughput. A gateway that loses frames at any rate has none.
