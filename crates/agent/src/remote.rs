@@ -34,6 +34,9 @@ const LEAVE: Duration = Duration::from_secs(8);
 /// How often a waiting runner asks whether the agent is there.
 const TICK: Duration = Duration::from_secs(1);
 
+/// A runner that has not asked for this long was stopped itself, or its machine was: it has not read what the host said, either.
+const AWAY: Duration = Duration::from_secs(3);
+
 /// Longest copy of the binary to a host.
 const COPY: Duration = Duration::from_secs(60);
 
@@ -216,13 +219,16 @@ impl Remote {
     /// again and again while waiting for something else.
     ///
     /// # Errors
-    /// [`Error::Lost`] once it has ended, [`Error::Hung`] after six seconds without an answer.
+    /// [`Error::Lost`] once it has ended, [`Error::Hung`] after six seconds without an answer in which this was called all the time.
     pub fn check(&self) -> Result<(), Error> {
         if lock(&self.shared.waiting).is_none() {
             return Err(self.lost());
         }
         if self.is_silent() {
-            return Err(Error::Hung { host: self.name.clone() });
+            if !was_away(*lock(&self.shared.nudged)) {
+                return Err(Error::Hung { host: self.name.clone() });
+            }
+            *lock(&self.shared.asked) = None;
         }
         let due = {
             let mut nudged = lock(&self.shared.nudged);
@@ -346,6 +352,11 @@ impl Pending<'_> {
     }
 }
 
+/// Whether this process, which asked an agent last at that time, had no time itself since.
+fn was_away(nudged: Option<Instant>) -> bool {
+    nudged.is_some_and(|at| at.elapsed() > AWAY)
+}
+
 enum Started {
     Running(Box<Remote>),
     /// The host has no copy; what it is (`uname -sm`).
@@ -441,5 +452,46 @@ fn keep_last_words(mut errors: impl Read, shared: &Shared) {
             let cut = said.char_indices().map(|(i, _)| i).find(|i| said.len() - i <= 2000);
             said.drain(..cut.unwrap_or(0));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An agent that says nothing. It was asked for a sign of life first and last that many seconds ago.
+    fn mute(first: u64, last: u64) -> Remote {
+        let ago = |seconds| Mutex::new(Instant::now().checked_sub(Duration::from_secs(seconds)));
+        let mut command = std::process::Command::new("cat");
+        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::null());
+        let mut process = process::spawn(command).unwrap();
+        Remote {
+            name: "mute".to_owned(),
+            transport: "local".to_owned(),
+            outlives_agent: false,
+            input: Mutex::new(process.stdin.take()),
+            process: Mutex::new(process),
+            next: Mutex::new(1),
+            shared: Arc::new(Shared {
+                waiting: Mutex::new(Some(HashMap::new())),
+                asked: ago(first),
+                nudged: ago(last),
+                pulse: Mutex::new(Pulse::default()),
+                said: Mutex::new(String::new()),
+            }),
+            all_said: Mutex::new(channel().1),
+        }
+    }
+
+    #[test]
+    fn a_runner_that_had_no_time_itself_asks_again() {
+        let hangs = |first, last| matches!(mute(first, last).check(), Err(Error::Hung { .. }));
+        assert_eq!([hangs(7, 1), hangs(5, 1), hangs(7, 4)], [true, false, false]);
+        // The silence counts from the new question on.
+        let remote = mute(60, 60);
+        remote.check().unwrap();
+        assert!(!remote.is_silent());
+        *lock(&remote.shared.asked) = Instant::now().checked_sub(Duration::from_secs(7));
+        assert!(matches!(remote.check(), Err(Error::Hung { .. })));
     }
 }
