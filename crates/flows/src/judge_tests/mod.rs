@@ -157,10 +157,10 @@ fn segments_that_a_core_holds_are_no_loss() {
     }
 }
 
-/// Two cores take the times of two packets, and judge them the other way round.
-#[test]
-fn times_that_go_back_make_neither_losses_nor_long_times() {
-    let packet = |us: u64, side: u8, seq: u32, ack: u32, length: u32| WeirPacket {
+/// A packet at that time, us. Those before `opened` begin the connection.
+fn packet(us: u64, opened: u64, side: u8, seq: u32, ack: u32, length: u32) -> WeirPacket {
+    let answers = if side == 1 { 16 } else { 0 };
+    WeirPacket {
         now: 1_000_000_000 + us * 1000,
         seq,
         ack,
@@ -168,10 +168,16 @@ fn times_that_go_back_make_neither_losses_nor_long_times() {
         bytes: length + 40,
         segments: 1,
         window: 1000,
-        flags: if us < 100 { 2 | if side == 1 { 16 } else { 0 } } else { 16 },
+        flags: if us < opened { 2 | answers } else { 16 },
         side,
         ..WeirPacket::zeroed()
-    };
+    }
+}
+
+/// Two cores take the times of two packets, and judge them the other way round.
+#[test]
+fn times_that_go_back_make_neither_losses_nor_long_times() {
+    let packet = |us, side, seq, ack, length| packet(us, 100, side, seq, ack, length);
     let shows = WeirPacket {
         sack: [3000, 4000, 0, 0],
         has: WEIR_HAS_SACK as u32,
@@ -296,18 +302,7 @@ fn round_trips_are_those_of_the_path() {
 #[test]
 fn a_segment_that_is_stuck_is_counted_until_it_arrives() {
     let (client, server) = (0, 1);
-    let packet = |ms: u64, side: u8, seq: u32, ack: u32, length: u32| WeirPacket {
-        now: 1_000_000_000 + ms * 1_000_000,
-        seq,
-        ack,
-        length,
-        bytes: length + 40,
-        segments: 1,
-        window: 1000,
-        flags: if ms < 2 { 2 | if side == 1 { 16 } else { 0 } } else { 16 },
-        side,
-        ..WeirPacket::zeroed()
-    };
+    let packet = |ms: u64, side, seq, ack, length| packet(ms * 1000, 2000, side, seq, ack, length);
     let mut packets = vec![
         packet(0, client, 99, 0, 0),
         packet(1, server, 499, 100, 0),
