@@ -1,7 +1,5 @@
 //! Who limits a sender.
 
-use weir_bpf::Plain;
-
 use super::model::Path as PathModel;
 use super::{PATH, judged, run};
 use crate::shared::{
@@ -87,18 +85,9 @@ fn a_flow_from_before_the_watch_is_unclear() {
 /// A packet of a connection over a path of 10 ms to the client and 20 ms to the server.
 fn packet(us: u64, side: u8, seq: u32, ack: u32, length: u32) -> WeirPacket {
     WeirPacket {
-        now: 1000 * MS + us * 1000,
-        seq,
-        ack,
-        length,
-        bytes: length + 40,
-        segments: 1,
-        window: 1000,
-        flags: 16,
-        side,
         stamp: (us / 1000) as u32,
         has: WEIR_HAS_STAMP as u32,
-        ..WeirPacket::zeroed()
+        ..super::packet(us, 0, side, seq, ack, length)
     }
 }
 

@@ -28,10 +28,10 @@ pub struct Holders {
 }
 
 impl ProcRoot {
-    /// Processes that hold the sockets of these inodes, each by the lowest number: who opened it, rather than a child that has
-    /// not yet left its parent's program. At most `most` descriptors are looked
-    /// at, so that a machine with millions of them costs no more; who is not found is left out, as is what another user's process
-    /// holds. Processes in the calling thread's network namespace come first.
+    /// Processes that hold the sockets of these inodes. The ones in the calling thread's network namespace come first,
+    /// then the lowest number: who opened it, rather than a child that has not yet left its parent's program. At most `most`
+    /// descriptors are looked at, so that a machine with millions of them costs no more; who is not found is left out, as is what
+    /// another user's process holds.
     pub fn socket_holders(&self, inodes: &BTreeSet<u32>, most: usize) -> BTreeMap<u32, Holder> {
         let here = self.namespace_of("thread-self");
         self.socket_holders_in(inodes, |namespace| Some(namespace) == here, most).by_inode
