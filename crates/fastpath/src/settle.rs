@@ -54,6 +54,11 @@ fn is_to_be_loosened(lesson: Lesson, protocol: u8, proposal: &WeirProposal) -> b
 
 /// Asks conntrack about an entry, and tells the programs.
 pub(crate) fn settle(fastpath: &Fastpath, conntrack: &mut Conntrack, proposal: &WeirProposal) -> Result<()> {
+    fastpath.settle(&asked(conntrack, proposal, fastpath.control().hz)?)
+}
+
+/// What conntrack says of an entry; `hz`: ticks of a second.
+fn asked(conntrack: &mut Conntrack, proposal: &WeirProposal, hz: u32) -> Result<WeirSettlement> {
     let answer = tuple(&proposal.answer);
     let entry = conntrack.get(&answer)?;
     let mut lesson = judged(&tuple(&proposal.flow), &answer, entry.as_ref());
@@ -66,8 +71,7 @@ pub(crate) fn settle(fastpath: &Fastpath, conntrack: &mut Conntrack, proposal: &
         lesson = Lesson::NoConnection;
     }
     let entry = entry.unwrap_or_default();
-    let hz = fastpath.control().hz;
-    fastpath.settle(&WeirSettlement {
+    Ok(WeirSettlement {
         flow: proposal.flow,
         state: proposal.state,
         lesson: Lesson::ALL.iter().position(|l| *l == lesson).unwrap_or_default() as u32,
@@ -137,10 +141,17 @@ pub(crate) fn keep_idle(conntrack: &mut Conntrack, idle: &WeirIdle, hz: u32) -> 
 
 #[cfg(test)]
 mod tests {
+    use std::net::UdpSocket;
+    use std::os::fd::{AsFd, AsRawFd};
+    use std::time::Duration;
+
     use weir_bpf::Plain;
+    use weir_sys::NetNs;
+    use weir_sys::privilege::test_needs_root;
 
     use super::*;
     use crate::shared::WeirDirection;
+    use crate::{Options, Reason};
 
     fn udp_or_tcp(protocol: u8) -> (Tuple, Tuple) {
         let inside = Tuple { protocol, source_port: 4000, destination_port: 443, ..Tuple::default() };
@@ -227,5 +238,94 @@ mod tests {
         assert_eq!(wanted(&idle(6, 0), &later, 10, timeouts), None);
         let before = Entry { unacknowledged: true, ..left(270, tcp) };
         assert_eq!(wanted(&idle(6, 0), &before, 10, timeouts), Some(7415));
+    }
+
+    /// A gateway between a client and a server, each with an address of UDP, and the fast path at its interfaces.
+    struct Between {
+        client: UdpSocket,
+        server: UdpSocket,
+        gateway: NetNs,
+        fastpath: Fastpath,
+    }
+
+    impl Between {
+        fn new() -> Self {
+            let [client, gateway, server] = [(); 3].map(|()| NetNs::create().unwrap());
+            sh(&gateway, "sysctl -q net.ipv4.ip_forward=1");
+            for (name, ns, network) in [("in0", &client, "198.18.0"), ("out0", &server, "198.18.1")] {
+                let peer = format!("/proc/{}/fd/{}", std::process::id(), ns.as_fd().as_raw_fd());
+                let link = "type veth peer name e0 netns";
+                sh(&gateway, &format!("ip link add {name} {link} {peer}; ip link set {name} up"));
+                sh(&gateway, &format!("ip addr add {network}.1/24 dev {name}"));
+                sh(ns, &format!("ip addr add {network}.2/24 dev e0; ip link set e0 up"));
+                sh(ns, &format!("ip route add default via {network}.1"));
+            }
+            sh(
+                &gateway,
+                "nft 'add table ip t; add chain ip t f { type filter hook forward priority 0; }; \
+                          add rule ip t f ct state invalid drop'",
+            );
+            let options =
+                Options { connections: 1024, packets: 1, without_functions: true, ..Options::DEFAULT };
+            let fastpath = gateway.run(|| {
+                let fastpath = Fastpath::load(options).unwrap();
+                ["in0", "out0"].into_iter().for_each(|name| fastpath.attach(name).unwrap());
+                fastpath.renew().unwrap();
+                fastpath
+            });
+            let udp = |ns: &NetNs, address: &str| {
+                let socket = ns.run(|| UdpSocket::bind(address).unwrap()).unwrap();
+                socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+                socket
+            };
+            let (client, server) = (udp(&client, "198.18.0.2:4000"), udp(&server, "198.18.1.2:443"));
+            Between { client, server, gateway, fastpath: fastpath.unwrap() }
+        }
+
+        /// What arrived, and whether it was carried.
+        fn pass(&self, from: &UdpSocket, to: &UdpSocket) -> bool {
+            let carried = || self.fastpath.status().unwrap().packets(Reason::Carried);
+            let before = carried();
+            self.fastpath.renew().unwrap();
+            from.send_to(b"?", to.local_addr().unwrap()).unwrap();
+            to.recv(&mut [0]).unwrap();
+            carried() > before
+        }
+    }
+
+    fn sh(ns: &NetNs, script: &str) {
+        let mut command = std::process::Command::new("sh");
+        command.args(["-ec", script]);
+        ns.enter_on_spawn(&mut command);
+        assert!(command.status().unwrap().success(), "{script}");
+    }
+
+    #[test]
+    fn root_an_answer_that_comes_after_the_question_is_not_missed() {
+        if test_needs_root() {
+            return;
+        }
+        for (answered, carried) in [(false, true), (true, false)] {
+            let between = Between::new();
+            let (client, server) = (&between.client, &between.server);
+            between
+                .gateway
+                .run(|| {
+                    let mut proposals = between.fastpath.proposals().unwrap();
+                    let mut conntrack = Conntrack::open().unwrap();
+                    assert!(!between.pass(client, server));
+                    let proposed = proposals.read().unwrap();
+                    let [proposal] = proposed.as_slice() else { panic!("{} proposals", proposed.len()) };
+                    let settlement = asked(&mut conntrack, proposal, between.fastpath.control().hz).unwrap();
+                    assert_eq!((settlement.lesson, settlement.one_way), (Lesson::Learnt as u32, 1));
+                    if answered {
+                        // The second one does not take the mark of the first one away.
+                        assert!(!between.pass(server, client) && !between.pass(server, client));
+                    }
+                    between.fastpath.settle(&settlement).unwrap();
+                    assert_eq!(between.pass(client, server), carried, "answered: {answered}");
+                })
+                .unwrap();
+        }
     }
 }

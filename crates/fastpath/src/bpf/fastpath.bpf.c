@@ -313,20 +313,24 @@ static __always_inline void settle_entry(const struct weir_settlement *s, int wo
 	struct times_of times;
 	struct ends ends = { .ports = s->flow.ports };
 	bool udp = s->flow.protocol == IPPROTO_UDP;
+	enum weir_lesson lesson = s->lesson;
 	struct weir_way *way;
-	__u32 state, busy;
+	__u32 state, busy, valid;
 
 	copy(ends.source, s->flow.source, words);
 	copy(ends.destination, s->flow.destination, words);
 	way = find(hash_of(&ends, udp, words), &ends, udp, words, &state);
-	if (!way || state != s->state)
+	if (!way || (state & ~WEIR_ANSWERED) != s->state)
 		return;
-	note(s->lesson);
-	if (s->lesson != WEIR_LEARNT) {
+	// Conntrack was asked before the answer came, after which the next packet may make a stream of it.
+	if (s->one_way && (state & WEIR_ANSWERED))
+		lesson = WEIR_UNSETTLED;
+	note(lesson);
+	if (lesson != WEIR_LEARNT) {
 		forget(way, state);
 		return;
 	}
-	busy = in_phase(changed(state), WEIR_BUSY);
+	busy = in_phase(changed(s->state), WEIR_BUSY);
 	if (__sync_val_compare_and_swap(&way->state, state, busy) != state)
 		return;
 	times = (struct times_of){ .timeout = s->timeout, .changes = ~0u, .one_way = s->one_way };
@@ -334,7 +338,10 @@ static __always_inline void settle_entry(const struct weir_settlement *s, int wo
 	if (udp)
 		way->progress = s->one_way;
 	order();
-	__sync_lock_test_and_set(&way->state, in_phase(changed(busy), WEIR_VALID));
+	valid = in_phase(changed(busy), WEIR_VALID);
+	// Only an answer changes it meanwhile.
+	if (__sync_val_compare_and_swap(&way->state, busy, valid) != busy)
+		__sync_lock_test_and_set(&way->state, s->one_way ? in_phase(valid, WEIR_EMPTY) : valid);
 }
 
 // Takes in what conntrack says of an entry that waits for it; run by the resident process. One that has changed meanwhile, by a packet

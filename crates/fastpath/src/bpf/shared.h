@@ -42,14 +42,16 @@
 // Ticks of a second: renewals of the lease.
 #define WEIR_TICKS_PER_SECOND 2
 
-// Bits of `weir_way.state`: phase, protocol, number of changes, DSCP, generation.
+// Bits of `weir_way.state`: phase, protocol, number of changes, an answer, DSCP, generation.
 #define WEIR_PHASE_MASK 3
 // Set for UDP, clear for TCP.
 #define WEIR_UDP 4
 // One change of the entry: a reader that sees another number has read two entries mixed.
 #define WEIR_CHANGE 8
-// The number of changes, 7 bits.
-#define WEIR_CHANGES_MASK 0x3f8
+// The number of changes, 6 bits.
+#define WEIR_CHANGES_MASK 0x1f8
+// UDP whose answer has left while the entry waited for the resident process, which may have asked conntrack before.
+#define WEIR_ANSWERED 0x200
 // The DSCP of its packets (RFC 2474), 6 bits.
 #define WEIR_DSCP_SHIFT 10
 // The generation in which it was learnt, 16 bits.
