@@ -57,7 +57,7 @@ pub(crate) fn settle(fastpath: &Fastpath, conntrack: &mut Conntrack, proposal: &
     fastpath.settle(&asked(conntrack, proposal, fastpath.control().hz)?)
 }
 
-/// What conntrack says of an entry; `hz`: ticks of a second.
+/// The answer of conntrack about an entry; `hz`: ticks of a second.
 fn asked(conntrack: &mut Conntrack, proposal: &WeirProposal, hz: u32) -> Result<WeirSettlement> {
     let answer = tuple(&proposal.answer);
     let entry = conntrack.get(&answer)?;
@@ -282,7 +282,7 @@ mod tests {
             Between { client, server, gateway, fastpath: fastpath.unwrap() }
         }
 
-        /// What arrived, and whether it was carried.
+        /// Sends a packet, which must arrive; whether it was carried.
         fn pass(&self, from: &UdpSocket, to: &UdpSocket) -> bool {
             let carried = || self.fastpath.status().unwrap().packets(Reason::Carried);
             let before = carried();

@@ -322,7 +322,7 @@ static __always_inline void purge(struct __sk_buff *skb, const struct ends *leav
 		bar(way, state);
 		return;
 	}
-	// What the resident process knows of it may be older than this answer. Another core may be writing it down.
+	// The resident process may have asked about it before this answer came, and may be writing down what it heard on another core.
 	if (config.asks_resident && udp && !way->timeout)
 		state = __sync_fetch_and_or(&way->state, WEIR_ANSWERED) | WEIR_ANSWERED;
 	// The first answer: the next packet of that flow may make a stream of it, which conntrack must see.
