@@ -110,6 +110,11 @@ impl Fastpath {
     }
 }
 
+/// Whether it is valid and not stale.
+pub(crate) fn is_live(way: &WeirWay, control: &WeirControl) -> bool {
+    u64::from(way.state) & WEIR_PHASE_MASK == WEIR_VALID && !is_stale(way, control)
+}
+
 fn is_stale(way: &WeirWay, control: &WeirControl) -> bool {
     way.state >> WEIR_GENERATION_SHIFT != control.generation & 0xffff
 }

@@ -143,17 +143,14 @@ impl Options {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        const CONNECTIONS: std::ops::RangeInclusive<u32> = 64..=1 << 24;
-        for (name, value) in [
-            ("connections", self.connections),
-            ("connections6", self.connections6),
-            ("connections at first", self.at_first),
+        const MOST: u32 = 1 << 24;
+        for (name, value, least) in [
+            ("connections", self.connections, NONE),
+            ("connections6", self.connections6, NONE),
+            ("connections at first", self.at_first, 1),
         ] {
-            if !CONNECTIONS.contains(&value) {
-                return Err(Error::Options(format!(
-                    "{name} = {value}: valid is 64 to {}",
-                    CONNECTIONS.end()
-                )));
+            if !(least..=MOST).contains(&value) {
+                return Err(Error::Options(format!("{name} = {value}: valid is {least} to {MOST}")));
             }
         }
         if !(1..=1000).contains(&self.packets) {

@@ -5,6 +5,7 @@ use std::mem::offset_of;
 
 use weir_sys::{ProcRoot, sysctl};
 
+use crate::flows::is_live;
 use crate::shared::{WEIR_TRY_AGAIN, WeirBucket4, WeirBucket6, WeirControl};
 use crate::{Change, Fastpath, Lesson, Reason, Result, Status};
 
@@ -14,12 +15,20 @@ const FACTOR: u64 = 4;
 const LEAST: u64 = 64;
 /// It grows if more than one of so many flows found no room, and more than one of so many packets belong to such flows.
 const ONE_OF: u64 = 16;
+/// Connections that are not carried may demand so many times the buckets that are in use at first. A flood of them asks the label of a
+/// bucket with each packet: 4,096 labels (32 kB) stay in a core's own cache, 16,384 do not beside what conntrack reads. With fewer, a flow
+/// that may be learnt would wait longer for one of the counters.
+const UNUSED: u64 = 4;
+/// Buckets that are looked at to tell how full the table is. A hash chooses an entry's bucket, so that any are like the rest.
+const SAMPLE: u64 = 1024;
 
 /// Watches how many connections there are, and how many flows find no room.
 #[derive(Debug)]
 pub(crate) struct Room {
     /// Buckets that there are, of IPv4 and IPv6.
     most: [u64; 2],
+    /// Buckets that connections may demand that are not carried.
+    unused: u64,
     seen: Seen,
     proc: ProcRoot,
 }
@@ -67,7 +76,8 @@ impl Room {
             fastpath.table::<WeirBucket4>("flows4")?.len() as u64,
             fastpath.table::<WeirBucket6>("flows6")?.len() as u64,
         ];
-        Ok(Room { most, seen: Seen::of(&fastpath.status()?), proc: ProcRoot::default() })
+        let unused = (u64::from(fastpath.control().mask4) + 1) * UNUSED;
+        Ok(Room { most, unused, seen: Seen::of(&fastpath.status()?), proc: ProcRoot::default() })
     }
 
     /// Fits the tables to the packets since the last look.
@@ -81,16 +91,22 @@ impl Room {
     }
 
     /// Gives both tables more room if there are more connections than buckets, or flows found none. Each flow has another bucket then,
-    /// so all are learnt anew. Connections are counted first: they come some packets before their flows are learnt.
+    /// so all are learnt anew. Connections are counted first: they come some packets before their flows are learnt. A table that is
+    /// nearly empty stays small, however many there are.
     fn grow_if(&self, is_full: bool, fastpath: &Fastpath) -> Result<()> {
         // A bucket for each connection, as in the whole table.
         let count = sysctl::get_optional(&self.proc, "net.netfilter.nf_conntrack_count")?;
         let connections = count.and_then(|text| text.trim().parse().ok()).map_or(1, u64::next_power_of_two);
         let control = fastpath.control();
         let masks = [control.mask4, control.mask6].map(u64::from);
+        if !is_full && masks.iter().all(|mask| connections <= mask + 1) {
+            return Ok(());
+        }
+        let is_used = is_used(fastpath, &control)?;
         let wanted = [0, 1].map(|n| {
             let factor = if is_full { FACTOR } else { 1 };
-            ((masks[n] + 1) * factor).max(connections).min(self.most[n]) - 1
+            let demanded = if is_used[n] { connections } else { connections.min(self.unused) };
+            ((masks[n] + 1) * factor).max(demanded).min(self.most[n]) - 1
         });
         if wanted == masks {
             return Ok(());
@@ -101,6 +117,19 @@ impl Room {
         fastpath.forget_ways([Change::Room]);
         Ok(())
     }
+}
+
+/// Whether the tables of IPv4 and IPv6 hold an entry for every second bucket, so that flows may soon lack room.
+fn is_used(fastpath: &Fastpath, control: &WeirControl) -> Result<[bool; 2]> {
+    let sample = |mask: u32| (u64::from(mask) + 1).min(SAMPLE) as usize;
+    let [of4, of6] = [control.mask4, control.mask6].map(sample);
+    let (table4, table6) =
+        (fastpath.table::<WeirBucket4>("flows4")?, fastpath.table::<WeirBucket6>("flows6")?);
+    let live4 =
+        (0..of4).flat_map(|at| table4.get(at).flows).filter(|flow| is_live(&flow.way, control)).count();
+    let live6 =
+        (0..of6).flat_map(|at| table6.get(at).flows).filter(|flow| is_live(&flow.way, control)).count();
+    Ok([live4 * 2 >= of4, live6 * 2 >= of6])
 }
 
 #[cfg(test)]

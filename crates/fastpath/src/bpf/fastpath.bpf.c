@@ -101,11 +101,13 @@ SEC("tc")
 int fastpath_in(struct __sk_buff *skb)
 {
 	__u32 goes_by = 0, at, bytes = skb->len;
-	struct arrived *p = last_arrival(), *kept;
+	struct last_arrived *last = last_arrival();
 	struct weir_count *mine;
+	struct arrived *p;
 
-	if (!p)
+	if (!last)
 		return TC_ACT_UNSPEC;
+	p = &last->packet;
 	p->words = 0;
 	p->is_candidate = false;
 	p->is_far = false;
@@ -118,9 +120,7 @@ int fastpath_in(struct __sk_buff *skb)
 	// Each packet tells whose the ports are with which it leaves, if conntrack cannot be asked.
 	if (p->is_candidate || (config.asks_resident && p->words && at != WEIR_CARRIED)) {
 		p->mark = mark_of_arrived(skb, p->words, p->udp);
-		kept = candidate(p->mark);
-		if (kept)
-			*kept = *p;
+		keep_candidate(last);
 	}
 	mine = bpf_map_lookup_elem(&counts, &at);
 	if (mine) {
@@ -173,8 +173,9 @@ static __always_inline __u8 flags_of(bool udp, const void *transport, const void
 }
 
 // One that was carried, that takes the kernel's way, or that this host sends itself.
-static __always_inline void leave(struct __sk_buff *skb, struct arrived *p, __u64 now)
+static __always_inline void leave(struct __sk_buff *skb, struct last_arrived *last, __u64 now)
 {
+	struct arrived *p = &last->packet;
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	struct ends leaving = {};
 
@@ -202,7 +203,7 @@ static __always_inline void leave(struct __sk_buff *skb, struct arrived *p, __u6
 		if (p->is_candidate && p->mark == mark)
 			end_kernels(p, now);
 		purge(skb, &leaving, udp, mark, flags, 1);
-		learn(skb, &leaving, udp, mark, hops, tos, 1);
+		learn(skb, last, &leaving, udp, mark, hops, tos, 1);
 		has_left(mark);
 	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
 		struct ipv6hdr *ip = data + ETH_HLEN;
@@ -228,7 +229,7 @@ static __always_inline void leave(struct __sk_buff *skb, struct arrived *p, __u6
 		if (p->is_candidate && p->mark == mark)
 			end_kernels(p, now);
 		purge(skb, &leaving, udp, mark, flags, 4);
-		learn(skb, &leaving, udp, mark, hops, tos, 4);
+		learn(skb, last, &leaving, udp, mark, hops, tos, 4);
 		has_left(mark);
 	}
 }
@@ -237,14 +238,14 @@ static __always_inline void leave(struct __sk_buff *skb, struct arrived *p, __u6
 SEC("tc")
 int fastpath_out(struct __sk_buff *skb)
 {
-	struct arrived *p = last_arrival();
+	struct last_arrived *last = last_arrival();
 	__u64 now;
 
-	if (!p)
+	if (!last)
 		return TC_ACT_UNSPEC;
-	now = see_time(p);
-	leave(skb, p, now);
-	leave_time(p, now);
+	now = see_time(&last->packet);
+	leave(skb, last, now);
+	leave_time(&last->packet, now);
 	return TC_ACT_UNSPEC;
 }
 

@@ -385,10 +385,10 @@ static __always_inline bool has_ended(const struct arrived *p, const struct ends
 	return !p->udp && (is_barred(&p->ends, words) || is_barred(&answer, words));
 }
 
-static __always_inline void learn(struct __sk_buff *skb, const struct ends *leaving, bool udp, __u32 mark, __u8 hops, __u8 tos,
-				  int words)
+static __always_inline void learn(struct __sk_buff *skb, struct last_arrived *last, const struct ends *leaving, bool udp, __u32 mark,
+				  __u8 hops, __u8 tos, int words)
 {
-	struct arrived *p = candidate(mark);
+	struct arrived *p = *word_of(last, mark) & bit_of(mark) ? candidate(mark) : NULL;
 	struct times_of times = { .changes = ~0u };
 	enum weir_lesson lesson;
 	void *data;
@@ -396,6 +396,7 @@ static __always_inline void learn(struct __sk_buff *skb, const struct ends *leav
 	if (!p || !p->is_candidate || p->mark != mark || p->words != words || p->udp != udp)
 		return;
 	p->is_candidate = false;
+	*word_of(last, mark) &= ~bit_of(mark);
 	if (is_excluded(p, leaving, words))
 		lesson = WEIR_EXCLUDED;
 	// A VLAN's interface stands on this one: the packet is routed there, and passes here with its tag.

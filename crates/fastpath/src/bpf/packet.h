@@ -1,6 +1,10 @@
 // The headers of a packet that may be carried, and what is remembered of it until it leaves on the same core.
 #pragma once
 
+// Candidates on their way through the kernel, by mark. The kernel takes packets in by up to 64 at a time (GRO) before it forwards the
+// first of them.
+#define CANDIDATES 256
+
 // A packet as it came in.
 struct arrived {
 	struct ends ends;
@@ -37,23 +41,26 @@ struct arrived {
 	__be32 carried_ports;
 };
 
+struct last_arrived {
+	struct arrived packet;
+	// A bit for each of `candidates` that may not have left yet. A packet that leaves and is none of them does not read that table, which
+	// is too large for the nearest cache.
+	__u64 waiting[CANDIDATES / 64];
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct arrived);
+	__type(value, struct last_arrived);
 } arrivals SEC(".maps");
 
-static __always_inline struct arrived *last_arrival(void)
+static __always_inline struct last_arrived *last_arrival(void)
 {
 	__u32 at = 0;
 
 	return bpf_map_lookup_elem(&arrivals, &at);
 }
-
-// Candidates on their way through the kernel, by mark. The kernel takes packets in by up to 64 at a time (GRO) before it forwards the
-// first of them.
-#define CANDIDATES 256
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -67,6 +74,28 @@ static __always_inline struct arrived *candidate(__u32 mark)
 	__u32 at = mark & (CANDIDATES - 1);
 
 	return bpf_map_lookup_elem(&candidates, &at);
+}
+
+static __always_inline __u64 *word_of(struct last_arrived *last, __u32 mark)
+{
+	return &last->waiting[mark / 64 % (CANDIDATES / 64)];
+}
+
+static __always_inline __u64 bit_of(__u32 mark)
+{
+	return 1ull << mark % 64;
+}
+
+// Keeps the packet that came last until it leaves.
+static __always_inline void keep_candidate(struct last_arrived *last)
+{
+	__u32 mark = last->packet.mark;
+	struct arrived *kept = candidate(mark);
+
+	if (!kept)
+		return;
+	*word_of(last, mark) |= bit_of(mark);
+	*kept = last->packet;
 }
 
 // A packet with that mark has left: a later one that came in on another core must not be taken for it.
