@@ -3,6 +3,7 @@
 
 #include "copies.h"
 #include "early.h"
+#include "weir/octaves.h"
 
 #define HOLE_TOLD 1
 #define HOLE_STAMPED 2
@@ -68,11 +69,21 @@ static __always_inline void spare(struct weir_hole *h, const struct weir_packet 
 	h->at = in_us(p->now);
 }
 
+// Copies that may have been lost in the silence before this segment, beside the first one: a sender without an answer waits twice as long
+// after each (RFC 6298 section 5.5).
+static __always_inline __u32 hidden_copies(const struct weir_side *s, const struct weir_packet *p)
+{
+	__u64 silence = p->now - s->last;
+
+	return s->last && silence >= 3 * TIMEOUT_NS ? log2_of(silence / TIMEOUT_NS + 1) - 1 : 0;
+}
+
 static __always_inline void fill(struct weir_side *s, struct weir_hole *h, const struct weir_packet *p, __u32 end)
 {
 	s->fresh += p->segments;
 	if (was_lost(s, h, p)) {
 		s->lost_before += p->segments;
+		s->doubtful += hidden_copies(s, p);
 		remember(s, p, end, p->stamp == h->stamp ? WEIR_GUESSED : WEIR_FILLED);
 	} else {
 		s->reordered += p->segments;

@@ -31,8 +31,15 @@ static __always_inline void repeat(struct weir_side *s, const struct weir_packet
 		return;
 	}
 	s->lost_behind += p->segments;
+	s->doubtful += hidden_copies(s, p);
 	stick(s, p);
 	remember(s, p, end, WEIR_REPEATED);
+}
+
+// It did not go alone.
+static __always_inline void forget_hidden(struct weir_side *s)
+{
+	s->knows &= (1 << WEIR_HIDDEN_SHIFT) - 1;
 }
 
 // A segment that nothing before it is missing of.
@@ -40,11 +47,14 @@ static __always_inline void follow(struct weir_side *s, const struct weir_packet
 {
 	bool all_acked = (s->knows & WEIR_KNOWS_ACKED) && s->acked == s->next;
 
+	forget_hidden(s);
 	// The last segment before a silence may have been lost: then this is its second copy.
 	if (s->last && all_acked && p->now - s->last > TIMEOUT_NS) {
 		s->pauses++;
-		if (p->length == s->largest)
+		if (p->length == s->largest) {
 			s->doubtful++;
+			s->knows |= hidden_copies(s, p) << WEIR_HIDDEN_SHIFT;
+		}
 	}
 	s->segments += p->segments;
 	s->fresh += p->segments;
@@ -65,6 +75,7 @@ static __always_inline void skip(struct weir_side *s, const struct weir_packet *
 		.state = p->has & WEIR_HAS_STAMP ? HOLE_STAMPED : 0,
 	};
 
+	forget_hidden(s);
 	if (s->knows & WEIR_IS_EARLY)
 		doubt(s, p->seq);
 	else
@@ -157,6 +168,10 @@ static __always_inline void acknowledge(struct weir_side *s, struct weir_side *b
 	if (s->timed_at && after(p->ack, s->timed) >= 0) {
 		take_trip(&by->trips, p->now - s->timed_at);
 		s->timed_at = 0;
+	}
+	if (s->acked == s->next) {
+		s->doubtful += s->knows >> WEIR_HIDDEN_SHIFT;
+		forget_hidden(s);
 	}
 	show_holes(s, by, p, again || (p->has & WEIR_HAS_SACK));
 	read_sack(s, p);

@@ -230,7 +230,7 @@ struct weir_side {
 	__u64 unclear;
 	// Segments that the other side has and that never came here.
 	__u64 bypassed;
-	// First copies after a silence in which one may have been lost without a trace.
+	// First copies after a silence in which one may have been lost without a trace, and second ones that may have been lost in a silence.
 	__u64 doubtful;
 	// All first copies after such a silence, also those that are too short to be a second copy of a full segment.
 	__u64 pauses;
@@ -293,6 +293,8 @@ struct weir_side {
 #define WEIR_IS_UNSURE 8
 // Segments from before the watch may be under way: the numbers that it skips may have passed by then.
 #define WEIR_IS_EARLY 16
+// Copies that the silence before its latest segment may hide: bits from here on. One that a time-out sends goes alone until it is answered.
+#define WEIR_HIDDEN_SHIFT 8
 
 // ICMP errors about a flow: their number, and the latest one.
 struct weir_errors {

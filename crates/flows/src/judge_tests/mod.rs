@@ -204,6 +204,38 @@ fn times_that_go_back_make_neither_losses_nor_long_times() {
     assert_eq!(flow.last, packets[6].now);
 }
 
+/// After 200 ms a sender without an answer sends again, then after 400, 800 ms: of copies that were lost before the host, nothing came here.
+#[test]
+fn a_silence_hides_the_copies_that_time_outs_sent() {
+    const MS: u64 = 1000;
+    let packet = |us, side, seq, ack, length| packet(us, 100, side, seq, ack, length);
+    let begun = [
+        packet(0, 0, 999, 0, 0),
+        packet(50, 1, 499, 1000, 0),
+        packet(100, 0, 1000, 500, 0),
+        packet(300, 0, 1000, 500, 1000),
+    ];
+    let answer = |us, ack| packet(us, 1, 500, ack, 0);
+    let data = |us, seq| packet(us, 0, seq, 500, 1000);
+    let doubtful = |packets: &[WeirPacket]| {
+        let packets: Vec<_> = begun.iter().chain(packets).copied().collect();
+        let client = judged(&packets).sides[0];
+        (client.lost_before, client.lost_behind, client.doubtful)
+    };
+    // Goes alone, as after a time-out: the first copy, and those of 200 and 600 ms. The next one is sent with it.
+    let lone = [answer(400, 2000), data(1500 * MS, 2000), answer(1501 * MS, 3000)];
+    assert_eq!(doubtful(&lone), (0, 0, 3));
+    assert_eq!(doubtful(&[lone[0], lone[1], data(1500 * MS + 1, 3000), lone[2]]), (0, 0, 1));
+    assert_eq!(doubtful(&[lone[0], lone[1], data(1500 * MS + 1, 4000), lone[2]]), (0, 0, 1));
+    assert_eq!(doubtful(&[lone[0], data(210 * MS, 2000), answer(211 * MS, 3000)]), (0, 0, 1));
+    // Fills a hole, or was here before: the copy of 200 ms.
+    let hole = data(500, 3000);
+    assert_eq!(doubtful(&[hole, answer(600, 2000), data(601 * MS, 2000)]), (1, 0, 1));
+    assert_eq!(doubtful(&[hole, answer(600, 2000), data(210 * MS, 2000)]), (1, 0, 0));
+    assert_eq!(doubtful(&[data(601 * MS, 1000)]), (0, 1, 1));
+    assert_eq!(doubtful(&[data(210 * MS, 1000)]), (0, 1, 0));
+}
+
 /// With losses beside them no rule can be right about each segment.
 #[test]
 fn losses_beside_segments_that_a_core_holds_are_counted() {
