@@ -143,14 +143,17 @@ impl Options {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        const MOST: u32 = 1 << 24;
-        for (name, value, least) in [
-            ("connections", self.connections, NONE),
-            ("connections6", self.connections6, NONE),
-            ("connections at first", self.at_first, 1),
+        const CONNECTIONS: std::ops::RangeInclusive<u32> = 64..=1 << 24;
+        for (name, value) in [
+            ("connections", self.connections),
+            ("connections6", self.connections6),
+            ("connections at first", self.at_first),
         ] {
-            if !(least..=MOST).contains(&value) {
-                return Err(Error::Options(format!("{name} = {value}: valid is {least} to {MOST}")));
+            if !CONNECTIONS.contains(&value) {
+                return Err(Error::Options(format!(
+                    "{name} = {value}: valid is 64 to {}",
+                    CONNECTIONS.end()
+                )));
             }
         }
         if !(1..=1000).contains(&self.packets) {

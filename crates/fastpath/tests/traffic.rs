@@ -324,8 +324,8 @@ fn root_a_table_that_is_full_grows_and_the_flows_are_carried() {
         return;
     }
     let world = NatWorld::new(false);
-    // Room for 64 directions at first, and for 256 if no connection is carried.
-    let carried = world.carried(Options { connections: 4096, at_first: 16, packets: 3, ..EARLY });
+    // Room for 256 directions at first, and for 1024 if no connection is carried.
+    let carried = world.carried(Options { connections: 4096, at_first: 64, packets: 3, ..EARLY });
     let grown = || {
         let changes = carried.fastpath.changes();
         changes.iter().find(|count| count.change == Change::Room).map_or(0, |count| count.times)

@@ -91,8 +91,8 @@ pub fn see_in(world: &PathWorld, planted: Planted<'_>) -> Seen {
     world.rule(&world.behind, planted.behind);
     for ns in [&world.client, &world.server] {
         // Bursts are counted in packets: a sender that is alone meets all of one with its repetitions, each after twice the time. Sockets
-        // take the longest time over when they are made. An older kernel has no such setting. With it, the 15 repetitions after which a
-        // sender gives up last 27 s, less than a recovery takes whose bursts meet one sender alone.
+        // take the longest time over when they are made. An older kernel has no such setting. With it, a
+        // sender would give up a recovery that takes longer than 27 s (tcp_retries2 = 15).
         sh(ns, "f=/proc/sys/net/ipv4/tcp_rto_max_ms; test ! -e $f || echo 2000 >$f");
         sh(ns, "sysctl -q net.ipv4.tcp_retries2=100");
     }
