@@ -7,6 +7,7 @@
 
 use weir_text::order;
 
+use super::excess::lost_of_more;
 use crate::evidence::{Moment, TransitNetwork};
 
 /// A stretch from one loss to another takes at least this, s: looks are late by some ms, and segments in flight at both ends blur it.
@@ -24,8 +25,11 @@ const NEAR: f64 = 0.015;
 const END_S: f64 = 0.008;
 /// Bytes of losses in a moment from which on a stretch begins or ends there: two segments.
 const LOST: i64 = 3000;
+/// What came here varied at least this many times as much as what arrived. A slower line before this host brings the same each time, and
+/// what is lost of that at random is no ceiling.
+const AS_MUCH: f64 = 0.7;
 /// Lost segments of a moment differ by so many times more than independent losses (variance to mean, of which Poisson's is 1): an empty
-/// bucket drops many in a row.
+/// bucket drops many in a row, unless it is empty most of the time.
 const BURSTS: f64 = 2.5;
 /// A moment with less than this share of the mean traffic is a pause, in which a bucket fills up.
 const PAUSE: f64 = 0.3;
@@ -56,17 +60,24 @@ pub(super) struct Ceiling {
     pub(super) seconds: f64,
     /// How much longer than the shortest one round trips at losses took, ns.
     pub(super) rise_ns: f64,
+    /// See [`lost_of_more`].
+    pub(super) lost_of_more: Option<f64>,
 }
 
 /// The ceiling of what goes to a network, if its losses show one and round trips do not grow with them.
 pub(super) fn ceiling(network: &TransitNetwork) -> Option<Ceiling> {
     let moments = network.moments.get(EARLY..)?;
     let rise_ns = rise(network)?;
-    if network.network_limited < LIMITED || dispersion(moments) < BURSTS {
+    let lost_of_more = lost_of_more(moments);
+    if network.network_limited < LIMITED || dispersion(moments) < BURSTS && lost_of_more.is_none() {
         return None;
     }
     let stretches = stretches(moments);
     let rates = Rates::of(&stretches);
+    let came: Vec<Stretch> = stretches.iter().map(|s| Stretch { bit_rate: s.came, ..*s }).collect();
+    if Rates::of(&came).spread() < AS_MUCH * rates.spread() {
+        return None;
+    }
     let few = stretches.len() < STRETCHES;
     if stretches.len() < FEW_STRETCHES
         || few && rates.width() > CONTRAST * Rates::of(&between_any(moments, &stretches)).width()
@@ -84,6 +95,7 @@ pub(super) fn ceiling(network: &TransitNetwork) -> Option<Ceiling> {
         stretches: stretches.len(),
         seconds: rates.seconds,
         rise_ns,
+        lost_of_more,
     })
 }
 
@@ -92,7 +104,17 @@ pub(super) fn ceiling(network: &TransitNetwork) -> Option<Ceiling> {
 struct Stretch {
     /// Rate of arrived bytes.
     bit_rate: f64,
+    /// Rate of bytes that came here, bit/s.
+    came: f64,
     seconds: f64,
+}
+
+impl Stretch {
+    /// Of bytes.
+    fn of(came: f64, arrived: f64, seconds: f64) -> Self {
+        let rate = |bytes: f64| 8.0 * bytes / seconds.max(1e-6);
+        Stretch { bit_rate: rate(arrived), came: rate(came), seconds }
+    }
 }
 
 /// The rates of some stretches, the lowest first, with their time.
@@ -122,6 +144,13 @@ impl Rates {
     fn width(&self) -> f64 {
         self.at(0.75) - self.at(0.25)
     }
+
+    /// Mean distance from the middle, bit/s.
+    fn spread(&self) -> f64 {
+        let middle = self.at(0.5);
+        let all: f64 = self.sorted.iter().map(|s| (s.bit_rate - middle).abs() * s.seconds).sum();
+        all / self.seconds.max(1e-6)
+    }
 }
 
 /// Stretches as long as the mean of these, which begin and end at any moment.
@@ -131,8 +160,9 @@ fn between_any(moments: &[Moment], like: &[Stretch]) -> Vec<Stretch> {
     let number = (seconds * moments.len() as f64 / all.max(seconds)).round().max(1.0) as usize;
     let of = |window: &[Moment]| {
         let seconds = window.iter().map(|m| f64::from(m.us) / 1e6).sum::<f64>();
-        let arrived: f64 = window.iter().map(|m| m.bytes as f64 - m.lost.max(0) as f64).sum();
-        Stretch { bit_rate: 8.0 * arrived / seconds.max(1e-6), seconds }
+        let came: f64 = window.iter().map(|m| m.bytes as f64).sum();
+        let lost: f64 = window.iter().map(|m| m.lost.max(0) as f64).sum();
+        Stretch::of(came, came - lost, seconds)
     };
     moments.windows(number).map(of).collect()
 }
@@ -142,15 +172,16 @@ fn between_any(moments: &[Moment], like: &[Stretch]) -> Vec<Stretch> {
 fn stretches(moments: &[Moment]) -> Vec<Stretch> {
     let mean = moments.iter().map(|m| m.bytes as f64).sum::<f64>() / moments.len().max(1) as f64;
     let mut found = Vec::new();
-    // Bytes that arrived, and time, since the last loss.
-    let mut since: Option<(f64, f64)> = None;
+    // Bytes that came and that arrived, and time, since the last loss.
+    let mut since: Option<(f64, f64, f64)> = None;
     for moment in moments {
         let (bytes, lost) = (moment.bytes as f64, moment.lost.max(0) as f64);
         if bytes < PAUSE * mean || lost > BREAK * bytes {
             since = None;
             continue;
         }
-        if let Some((arrived, seconds)) = &mut since {
+        if let Some((came, arrived, seconds)) = &mut since {
+            *came += bytes;
             *arrived += bytes - lost;
             *seconds += f64::from(moment.us) / 1e6;
         }
@@ -158,12 +189,12 @@ fn stretches(moments: &[Moment]) -> Vec<Stretch> {
             continue;
         }
         match since {
-            Some((_, seconds)) if seconds < STRETCH_S => {}
-            Some((arrived, seconds)) => {
-                found.push(Stretch { bit_rate: 8.0 * arrived / seconds, seconds });
-                since = Some((0.0, 0.0));
+            Some((_, _, seconds)) if seconds < STRETCH_S => {}
+            Some((came, arrived, seconds)) => {
+                found.push(Stretch::of(came, arrived, seconds));
+                since = Some((0.0, 0.0, 0.0));
             }
-            None => since = Some((0.0, 0.0)),
+            None => since = Some((0.0, 0.0, 0.0)),
         }
     }
     found
@@ -212,7 +243,7 @@ mod tests {
     #[test]
     fn recorded_policers_have_a_ceiling_at_their_rate_and_other_faults_have_none() {
         let all = recorded();
-        assert_eq!(all.iter().filter(|planted| planted.mbit.is_some()).count(), 4);
+        assert_eq!(all.iter().filter(|planted| planted.mbit.is_some()).count(), 5);
         for Planted { name, mbit, network } in all {
             let found = ceiling(&network);
             assert_eq!(found.is_some(), mbit.is_some(), "{name}: {found:?}");

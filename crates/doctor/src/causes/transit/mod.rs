@@ -1,6 +1,7 @@
 //! TCP that passes through, and what happens to it beyond this host: where packets are lost or wait, and who does not answer.
 
 mod ceiling;
+mod excess;
 #[cfg(test)]
 mod fixture;
 mod half_open;

@@ -21,7 +21,10 @@ pub(super) const CAUSE: Cause = Cause {
         "at least half a per cent of the TCP segments that passed towards a network, and 20 of them, were lost behind this host",
         "from one loss to the next, what arrived had the same rate within a few per cent, for at least 75 % of the time, in five \
          stretches or more; three are enough if the rate between other moments varied five times as much",
-        "segments are lost in bursts: their number in 50 ms varies 2.5 times as much as that of independent losses",
+        "what came here meanwhile varied at least 0.7 times as much: a slower line before this host brings the same rate each time, \
+         whatever is lost of that",
+        "segments are lost in bursts: their number in 50 ms varies 2.5 times as much as that of independent losses; or, if the bucket is \
+         empty most of the time, a greater share was lost of what came in addition to the usual than of all, by 2.3 standard errors",
         "senders wait for the network at least 80 % of the time, and not for their programs or for receivers",
         "round trips at losses take at most 5 ms, or 15 %, more than the shortest one",
         "this machine lost less than half as many segments itself",
@@ -29,7 +32,7 @@ pub(super) const CAUSE: Cause = Cause {
     should: &["ten stretches or more from one loss to the next"],
     must_not: &["round trips to there show a queue", "only long segments are lost"],
     lookalikes: &[
-        ("transit-loss-behind", "segments are lost at any rate"),
+        ("transit-loss-behind", "segments are lost at any rate, or at the rate of a line before this host"),
         ("transit-loss-before", "likewise, on the side of the clients"),
         ("transit-queue", "what exceeds the rate waits first: round trips grow"),
     ],
@@ -99,6 +102,13 @@ fn of(
         ceiling.stretches, ceiling.seconds
     );
     finding.seen(EvidenceSource::Transit, text);
+    if let Some(share) = ceiling.lost_of_more {
+        let (more, all) = (units::percent(share.min(1.0)), units::percent(lost.share()));
+        finding.seen(
+            EvidenceSource::Transit,
+            format!("of what came in addition to the usual, {more} was lost; of all, {all}"),
+        );
+    }
     let text = format!(
         "senders towards {} waited for the network {:.0} % of the time, in {} flows",
         network.network,
