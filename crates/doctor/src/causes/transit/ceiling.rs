@@ -7,7 +7,7 @@
 
 use weir_text::order;
 
-use super::excess::lost_of_more;
+use super::excess::Excess;
 use crate::evidence::{Moment, TransitNetwork};
 
 /// A stretch from one loss to another takes at least this, s: looks are late by some ms, and segments in flight at both ends blur it.
@@ -25,7 +25,7 @@ const NEAR: f64 = 0.015;
 const END_S: f64 = 0.008;
 /// Bytes of losses in a moment from which on a stretch begins or ends there: two segments.
 const LOST: i64 = 3000;
-/// What came here varied at least this many times as much as what arrived. A slower line before this host brings the same each time, and
+/// What came here varied at least this many times as much as what arrived, in the stretches that have the usual rate. A slower line before this host brings the same each time, and
 /// what is lost of that at random is no ceiling.
 const AS_MUCH: f64 = 0.7;
 /// Lost segments of a moment differ by so many times more than independent losses (variance to mean, of which Poisson's is 1): an empty
@@ -60,7 +60,7 @@ pub(super) struct Ceiling {
     pub(super) seconds: f64,
     /// How much longer than the shortest one round trips at losses took, ns.
     pub(super) rise_ns: f64,
-    /// See [`lost_of_more`].
+    /// See [`Excess::is_lost`].
     pub(super) lost_of_more: Option<f64>,
 }
 
@@ -68,27 +68,34 @@ pub(super) struct Ceiling {
 pub(super) fn ceiling(network: &TransitNetwork) -> Option<Ceiling> {
     let moments = network.moments.get(EARLY..)?;
     let rise_ns = rise(network)?;
-    let lost_of_more = lost_of_more(moments);
-    if network.network_limited < LIMITED || dispersion(moments) < BURSTS && lost_of_more.is_none() {
+    let excess = Excess::of(moments)?;
+    let lost_of_more = excess.is_lost();
+    if network.network_limited < LIMITED
+        || excess.passes()
+        || dispersion(moments) < BURSTS && lost_of_more.is_none()
+    {
         return None;
     }
     let stretches = stretches(moments);
     let rates = Rates::of(&stretches);
-    let came: Vec<Stretch> = stretches.iter().map(|s| Stretch { bit_rate: s.came, ..*s }).collect();
-    if Rates::of(&came).spread() < AS_MUCH * rates.spread() {
-        return None;
-    }
     let few = stretches.len() < STRETCHES;
     if stretches.len() < FEW_STRETCHES
         || few && rates.width() > CONTRAST * Rates::of(&between_any(moments, &stretches)).width()
     {
         return None;
     }
-    let agrees = |bit_rate: &f64| {
-        let is_near = |s: &&Stretch| (s.bit_rate - bit_rate).abs() <= (NEAR + END_S / s.seconds) * bit_rate;
-        stretches.iter().filter(is_near).map(|s| s.seconds).sum::<f64>() >= AGREE * rates.seconds
+    let near = |bit_rate: f64| {
+        stretches
+            .iter()
+            .filter(move |s| (s.bit_rate - bit_rate).abs() <= (NEAR + END_S / s.seconds) * bit_rate)
     };
+    let agrees = |bit_rate: &f64| near(*bit_rate).map(|s| s.seconds).sum::<f64>() >= AGREE * rates.seconds;
     let bit_rate = USUAL.iter().map(|share| rates.at(*share)).find(agrees)?;
+    let arrived: Vec<Stretch> = near(bit_rate).copied().collect();
+    let came: Vec<Stretch> = arrived.iter().map(|s| Stretch { bit_rate: s.came, ..*s }).collect();
+    if Rates::of(&came).spread() < AS_MUCH * Rates::of(&arrived).spread() {
+        return None;
+    }
     Some(Ceiling {
         bit_rate,
         between: (rates.at(0.25), rates.at(0.75)),

@@ -9,8 +9,20 @@ use crate::evidence::Moment;
 const TOGETHER: usize = 12;
 /// The share of the additional bytes is greater than that of all by so many standard errors (chance of 2 % with 15 groups).
 const SURE: f64 = 2.3;
-/// More cannot be lost than came; the rest is left to errors. If all comes at one rate, the share is arbitrary.
-const MOST: f64 = 1.3;
+/// By so many it may be less: a policer's is not.
+const LESS: f64 = -1.0;
+/// A bucket takes at least this share of the additional bytes. More cannot be lost than came; the rest is left to errors: if all comes at
+/// one rate, the share is arbitrary.
+const SHARE: std::ops::RangeInclusive<f64> = 0.2..=1.3;
+
+/// What was lost of the bytes that came in addition to the usual.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Excess {
+    /// Their share.
+    share: f64,
+    /// By how many standard errors it is greater than the share of all.
+    errors: f64,
+}
 
 /// Bytes, each second.
 #[derive(Clone, Copy)]
@@ -19,22 +31,36 @@ struct Group {
     lost: f64,
 }
 
-/// The share of the additional bytes that was lost, if that is surely more than the share of all.
-pub(super) fn lost_of_more(moments: &[Moment]) -> Option<f64> {
-    let groups: Vec<Group> = moments.chunks_exact(TOGETHER).map(group).collect();
-    let n = groups.len() as f64;
-    let mean = |of: fn(&Group) -> f64| groups.iter().map(of).sum::<f64>() / n;
-    let (came, lost) = (mean(|g| g.came), mean(|g| g.lost));
-    let products = |of: fn(f64, f64) -> f64| -> f64 {
-        groups.iter().map(|g| of(g.came - came, g.lost - lost)).sum::<f64>()
-    };
-    // The line of least squares, and the standard error of its slope.
-    let (squares, both) = (products(|c, _| c * c), products(|c, l| c * l));
-    let share = both / squares;
-    let rest = products(|_, l| l * l) - share * both;
-    let error = (rest.max(0.0) / (n - 2.0) / squares).sqrt();
-    // Also false if nothing came, or too few moments are known: no comparison with what is not a number is true.
-    (n > 2.0 && share - lost / came >= SURE * error && share <= MOST && share > lost / came).then_some(share)
+impl Excess {
+    /// Of these moments; `None` of too few, and if nothing came in addition.
+    pub(super) fn of(moments: &[Moment]) -> Option<Self> {
+        let groups: Vec<Group> = moments.chunks_exact(TOGETHER).map(group).collect();
+        let n = groups.len() as f64;
+        let mean = |of: fn(&Group) -> f64| groups.iter().map(of).sum::<f64>() / n;
+        let (came, lost) = (mean(|g| g.came), mean(|g| g.lost));
+        let products = |of: fn(f64, f64) -> f64| -> f64 {
+            groups.iter().map(|g| of(g.came - came, g.lost - lost)).sum::<f64>()
+        };
+        // The line of least squares, and the standard error of its slope.
+        let (squares, both) = (products(|c, _| c * c), products(|c, l| c * l));
+        if n <= 2.0 || squares <= 0.0 {
+            return None;
+        }
+        let share = both / squares;
+        let rest = (products(|_, l| l * l) - share * both).max(0.0);
+        let error = (rest / (n - 2.0) / squares).sqrt();
+        Some(Excess { share, errors: (share - lost / came) / error.max(1e-6) })
+    }
+
+    /// The share, if it is surely more than that of all.
+    pub(super) fn is_lost(self) -> Option<f64> {
+        (self.errors >= SURE && SHARE.contains(&self.share)).then_some(self.share)
+    }
+
+    /// Less was lost when more came.
+    pub(super) fn passes(self) -> bool {
+        self.errors < LESS
+    }
 }
 
 fn group(moments: &[Moment]) -> Group {
@@ -60,6 +86,10 @@ mod tests {
         kb.iter().flat_map(|kb| vec![moment(*kb); TOGETHER]).collect()
     }
 
+    fn lost_of_more(moments: &[Moment]) -> Option<f64> {
+        Excess::of(moments)?.is_lost()
+    }
+
     const CAME: [u64; 8] = [120, 131, 125, 140, 128, 122, 137, 126];
 
     #[test]
@@ -74,6 +104,8 @@ mod tests {
         assert_eq!(lost_of_more(&moments(&CAME, |_| 6000)), None, "the same number each time");
         assert_eq!(lost_of_more(&moments(&CAME, |bytes| 200_000 - bytes)), None, "less when more comes");
         assert_eq!(lost_of_more(&moments(&CAME, |_| 0)), None, "nothing");
+        let passes = |lost: fn(u64) -> u64| Excess::of(&moments(&CAME, lost)).unwrap().passes();
+        assert!(passes(|bytes| 200_000 - bytes) && !passes(|bytes| bytes - 119_000));
     }
 
     #[test]

@@ -17,7 +17,9 @@ pub(super) fn findings(view: &EvidenceView<'_>, cause: &str, servers: bool) -> V
     let mut findings = Vec::new();
     for namespace in view.namespaces() {
         let mut by_interface: BTreeMap<&str, Vec<&TransitNetwork>> = BTreeMap::new();
-        for network in signs::networks(namespace).filter(|n| n.servers == servers && is_unexplained(n)) {
+        let lossy =
+            signs::networks(namespace).filter(|n| n.servers == servers && is_unexplained(namespace, n));
+        for network in lossy {
             by_interface.entry(&network.interface).or_default().push(network);
         }
         for (interface, networks) in by_interface {
@@ -31,8 +33,9 @@ pub(super) fn findings(view: &EvidenceView<'_>, cause: &str, servers: bool) -> V
 }
 
 /// Whether the network loses segments, and not only to a policer.
-fn is_unexplained(network: &TransitNetwork) -> bool {
-    signs::is_lossy(network) && (signs::loses(&network.lost_from) || policing::of_network(network).is_none())
+fn is_unexplained(namespace: &Namespace, network: &TransitNetwork) -> bool {
+    signs::is_lossy(network)
+        && (signs::loses(&network.lost_from) || policing::of_network(namespace, network).is_none())
 }
 
 /// Both directions of the networks together. The interval is that of the network with the most losses.

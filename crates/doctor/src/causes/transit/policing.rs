@@ -24,13 +24,19 @@ pub(super) const CAUSE: Cause = Cause {
         "what came here meanwhile varied at least 0.7 times as much: a slower line before this host brings the same rate each time, \
          whatever is lost of that",
         "segments are lost in bursts: their number in 50 ms varies 2.5 times as much as that of independent losses; or, if the bucket is \
-         empty most of the time, a greater share was lost of what came in addition to the usual than of all, by 2.3 standard errors",
+         empty most of the time, a greater share was lost of what came in addition to the usual than of all, by 2.3 standard errors, and \
+         at least 20 %",
+        "the share that was lost of what came in addition is not less than that of all, by a standard error",
         "senders wait for the network at least 80 % of the time, and not for their programs or for receivers",
         "round trips at losses take at most 5 ms, or 15 %, more than the shortest one",
         "this machine lost less than half as many segments itself",
     ],
     should: &["ten stretches or more from one loss to the next"],
-    must_not: &["round trips to there show a queue", "only long segments are lost"],
+    must_not: &[
+        "round trips to there show a queue",
+        "only long segments are lost",
+        "segments on their way to there are lost before this host, too",
+    ],
     lookalikes: &[
         ("transit-loss-behind", "segments are lost at any rate, or at the rate of a line before this host"),
         ("transit-loss-before", "likewise, on the side of the clients"),
@@ -57,9 +63,12 @@ const SHAPED: f64 = 0.95;
 /// More stretches than these agree by more than chance.
 const MANY: usize = 10;
 
-/// The ceiling of a network that loses segments on the way there, if that explains the loss.
-pub(super) fn of_network(network: &TransitNetwork) -> Option<Ceiling> {
-    let loses = signs::loses(&network.lost_to) && signs::is_lossy(network);
+/// The ceiling of a network that loses segments on the way there, if that explains the loss. A line before this host that drops segments
+/// has a rate, too.
+pub(super) fn of_network(namespace: &Namespace, network: &TransitNetwork) -> Option<Ceiling> {
+    let loses_before =
+        signs::networks(namespace).any(|n| n.servers != network.servers && signs::loses(&n.lost_from));
+    let loses = signs::loses(&network.lost_to) && signs::is_lossy(network) && !loses_before;
     loses.then(|| ceiling(network)).flatten()
 }
 
@@ -68,7 +77,7 @@ fn examine(view: &EvidenceView<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for namespace in view.namespaces() {
         for network in signs::networks(namespace).filter(|n| !signs::explains(here, n.lost_to.lost)) {
-            if let Some(ceiling) = of_network(network) {
+            if let Some(ceiling) = of_network(namespace, network) {
                 findings.push(of(view, namespace, network, &ceiling, here));
             }
         }
@@ -183,6 +192,20 @@ mod tests {
         assert_eq!(causes(&host(vec![bare])), ["transit-loss-behind"]);
         let back = TransitNetwork { lost_from: policed().lost_to, ..policed() };
         assert_eq!(causes(&host(vec![back])).len(), 2);
+    }
+
+    #[test]
+    fn a_line_before_this_host_that_drops_may_be_what_has_the_rate() {
+        let senders = TransitNetwork {
+            servers: false,
+            lost_from: policed().lost_to,
+            ..super::super::fixture::network(false)
+        };
+        let found = causes(&host(vec![policed(), senders]));
+        assert!(
+            found.contains(&"transit-loss-behind".to_owned()) && !found.contains(&CAUSE.id.to_owned()),
+            "{found:?}"
+        );
     }
 
     #[test]
