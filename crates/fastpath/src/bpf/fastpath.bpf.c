@@ -96,8 +96,8 @@ static __always_inline __u32 mark_of_arrived(struct __sk_buff *skb, __u8 words, 
 	return (void *)(ip4 + 1) <= end ? mark_of(marked4(ip4), udp, ip4 + 1, end) : 0;
 }
 
-// What a carried packet has in its control block until it leaves, unless another layer that it passes uses that. A secret: what other
-// layers leave there is no sign.
+// A carried packet has this in its control block until it leaves, unless another layer that it passes uses that. It is a secret, so that
+// nothing that other layers leave there is taken for it.
 static __always_inline __u32 sign(void)
 {
 	return (__u32)config.seed;

@@ -25,8 +25,8 @@ const NEAR: f64 = 0.015;
 const END_S: f64 = 0.008;
 /// Bytes of losses in a moment from which on a stretch begins or ends there: two segments.
 const LOST: i64 = 3000;
-/// What came here varied at least this many times as much as what arrived, in the stretches that have the usual rate. A slower line before this host brings the same each time, and
-/// what is lost of that at random is no ceiling.
+/// The rate of bytes that came here varied at least this many times as much as that of those that arrived, in the stretches that have the
+/// usual rate. A slower line before this host brings the same each time, and random losses behind it are no ceiling.
 const AS_MUCH: f64 = 0.7;
 /// Lost segments of a moment differ by so many times more than independent losses (variance to mean, of which Poisson's is 1): an empty
 /// bucket drops many in a row, unless it is empty most of the time.
@@ -117,7 +117,7 @@ struct Stretch {
 }
 
 impl Stretch {
-    /// Of bytes.
+    /// The rates of so many bytes.
     fn of(came: f64, arrived: f64, seconds: f64) -> Self {
         let rate = |bytes: f64| 8.0 * bytes / seconds.max(1e-6);
         Stretch { bit_rate: rate(arrived), came: rate(came), seconds }

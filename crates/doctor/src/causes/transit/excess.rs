@@ -15,7 +15,7 @@ const LESS: f64 = -1.0;
 /// one rate, the share is arbitrary.
 const SHARE: std::ops::RangeInclusive<f64> = 0.2..=1.3;
 
-/// What was lost of the bytes that came in addition to the usual.
+/// Losses among the bytes that came in addition to the usual.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Excess {
     /// Their share.
@@ -32,7 +32,7 @@ struct Group {
 }
 
 impl Excess {
-    /// Of these moments; `None` of too few, and if nothing came in addition.
+    /// The excess of these moments; `None` of too few, and if nothing came in addition.
     pub(super) fn of(moments: &[Moment]) -> Option<Self> {
         let groups: Vec<Group> = moments.chunks_exact(TOGETHER).map(group).collect();
         let n = groups.len() as f64;
