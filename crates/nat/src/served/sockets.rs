@@ -88,9 +88,10 @@ impl Sockets {
     /// Takes a port of TCP, on which the kernel then answers and resets nothing.
     pub(super) fn silence(&mut self, port: u16) -> io::Result<()> {
         if let std::collections::btree_map::Entry::Vacant(entry) = self.silent.entry(port) {
-            let listener = TcpListener::from(shared_tcp(SocketAddr::new(self.own, port))?);
+            let listener =
+                TcpListener::from(shared_tcp(SocketAddr::new(self.own, port)).map_err(about("TCP", port))?);
             admit_only(&listener, &[])?;
-            rustix::net::listen(&listener, BACKLOG)?;
+            rustix::net::listen(&listener, BACKLOG).map_err(|e| about("TCP", port)(e.into()))?;
             entry.insert(listener);
         }
         Ok(())
@@ -101,7 +102,7 @@ impl Sockets {
         match self.udp.entry(port) {
             std::collections::btree_map::Entry::Occupied(entry) => Ok(entry.into_mut()),
             std::collections::btree_map::Entry::Vacant(entry) => {
-                let socket = UdpSocket::bind(SocketAddr::new(self.own, port))?;
+                let socket = UdpSocket::bind(SocketAddr::new(self.own, port)).map_err(about("UDP", port))?;
                 socket.set_nonblocking(true)?;
                 Ok(entry.insert(socket))
             }
@@ -136,8 +137,8 @@ impl Sockets {
     pub(super) fn connect(&mut self, from: u16, to: SocketAddr, sequence: u32) -> io::Result<Option<u32>> {
         let own = SocketAddr::new(self.own, from);
         if let std::collections::btree_map::Entry::Vacant(entry) = self.listeners.entry(from) {
-            let listener = TcpListener::from(shared_tcp(own)?);
-            rustix::net::listen(&listener, BACKLOG)?;
+            let listener = TcpListener::from(shared_tcp(own).map_err(about("TCP", from))?);
+            rustix::net::listen(&listener, BACKLOG).map_err(|e| about("TCP", from)(e.into()))?;
             entry.insert(listener);
         }
         if let Some(there) = self.connections.get(&(own, to)).filter(|c| c.state != State::Opening) {
@@ -145,7 +146,7 @@ impl Sockets {
         }
         // Another attempt is another SYN, in place of the one under way.
         self.connections.remove(&(own, to));
-        let stream = TcpStream::from(shared_tcp(own)?);
+        let stream = TcpStream::from(shared_tcp(own).map_err(about("TCP", from))?);
         match rustix::net::connect(&stream, &to) {
             Ok(()) | Err(Errno::INPROGRESS) => {}
             Err(e) if is_of_path(&e.into()) => return Ok(None),
@@ -254,6 +255,11 @@ impl Connection {
             }
         }
     }
+}
+
+/// An error that names the port: another program may have taken it since it was free.
+fn about(protocol: &'static str, port: u16) -> impl FnOnce(io::Error) -> io::Error {
+    move |e| io::Error::new(e.kind(), format!("port {port} of {protocol}: {e}"))
 }
 
 /// An error of the path, and not of this host's sockets.
